@@ -1,0 +1,1 @@
+"""The safetensors byte format: pure functions over bytes."""

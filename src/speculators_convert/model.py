@@ -1,0 +1,47 @@
+"""Base of every value that leaves the process as JSON, and the canonical JSON used for digests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+JsonValue = Any
+"""What `json.loads` returns; the type of each use is narrowed where it is read."""
+
+
+class Model(BaseModel):
+    """Frozen, closed pydantic model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Severity(StrEnum):
+    """How bad a finding is; `rank` orders them."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+    @property
+    def rank(self) -> int:
+        """0 for info, 1 for warning, 2 for error."""
+        return ("info", "warning", "error").index(self.value)
+
+
+def canonical_json(value: JsonValue) -> bytes:
+    """UTF-8 bytes of `value` with sorted keys and no spaces; the same value always gives the same bytes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def pretty_json(value: JsonValue) -> str:
+    """Indented JSON with sorted keys and a final newline, for files that people read."""
+    return json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def sha256_hex(data: bytes) -> str:
+    """SHA-256 of `data` in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
