@@ -1,0 +1,1 @@
+"""Output layouts: one file each. A layout only plans."""
