@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from speculators_convert.container.header import HeaderFault, Header, Tensor, header_length, parse, unique_pairs
+from speculators_convert.container.header import Header, HeaderFault, Tensor, header_length, parse
 from speculators_convert.container.index import INDEX_NAME, parse_index
+from speculators_convert.container.strict_json import loads
 from speculators_convert.errors import SourceError
 from speculators_convert.model import JsonValue
 from speculators_convert.sources import FileInfo, Source, SourceId
@@ -94,12 +94,8 @@ def read_header(source: Source, info: FileInfo) -> Header:
 
 
 def parse_document(data: bytes) -> JsonValue:
-    """JSON without duplicate keys, NaN or Infinity; `ValueError` or `HeaderFault` says what is wrong."""
-    return json.loads(data.decode("utf-8-sig"), object_pairs_hook=unique_pairs, parse_constant=_refuse_constant)
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
+    """Strict JSON, a byte order mark allowed; `ValueError` says what is wrong."""
+    return loads(data.removeprefix(b"\xef\xbb\xbf"))
 
 
 def _is_small(location: Location | None) -> bool:
@@ -117,9 +113,7 @@ def _documents(source: Source, readable: Mapping[str, FileInfo], faults: list[Fa
             continue
         try:
             found[path] = parse_document(source.read(path, 0, info.size_bytes))
-        except HeaderFault as fault:
-            faults.append(Fault("document-json", path, fault.message, measured=fault.measured, expected=fault.expected))
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             faults.append(Fault("document-json", path, "the file is not valid JSON", measured=str(error)[:160], expected="a JSON object"))
     config = found.get("config.json")
     if config is not None and not isinstance(config, dict):
@@ -144,6 +138,8 @@ def _shards(readable: Mapping[str, FileInfo], documents: Mapping[str, JsonValue]
     for shard in named:
         if shard not in readable:
             faults.append(Fault("index-missing-shard", INDEX_NAME, "the index names a file that is not there", measured=shard[:120], expected="a file beside the index"))
+        elif not shard.endswith(".safetensors"):
+            faults.append(Fault("index-missing-shard", INDEX_NAME, "the index names a weight file of another kind, which is not read", measured=shard[:120], expected="a .safetensors file"))
     faults.extend(Fault("index-unlisted-file", path, "the index does not name this weight file", measured=path, expected="each shard named in the index") for path in present if path not in named)
     return [shard for shard in named if shard in readable and shard.endswith(".safetensors")]
 

@@ -11,8 +11,8 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from speculators_convert.container.strict_json import DuplicateKeyError, loads
 from speculators_convert.model import JsonValue
 
 MAX_HEADER_BYTES = 100_000_000
@@ -107,32 +107,20 @@ def tensor_size_bytes(dtype: str, shape: Iterable[int]) -> int:
     return bits // 8
 
 
-def unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """`object_pairs_hook` that refuses duplicate keys."""
-    result: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in result:
-            raise HeaderFault("duplicate-key", "a JSON key stands twice", tensor=key, measured=f"{key[:80]!r} twice", expected="each key once")
-        result[key] = value
-    return result
-
-
 def _json_object(text: bytes) -> dict[str, JsonValue]:
     if not text.startswith(b"{"):
         raise HeaderFault("header-json", "the header does not start with '{'", measured=repr(text[:8]), expected="a JSON object")
     try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=unique_pairs, parse_constant=_no_constant)
+        value = loads(text)
+    except DuplicateKeyError as error:
+        raise HeaderFault("duplicate-key", "a JSON key stands twice", tensor=error.key, measured=f"{error.key[:80]!r} twice", expected="each key once") from error
     except UnicodeDecodeError as error:
-        raise HeaderFault("header-json", "the header is not UTF-8", measured=f"byte {error.start}") from error
-    except (ValueError, RecursionError) as error:
-        raise HeaderFault("header-json", "the header is not valid JSON", measured=str(error)[:120]) from error
+        raise HeaderFault("header-json", "the header is not UTF-8", measured=f"byte {error.start}", expected="UTF-8") from error
+    except ValueError as error:
+        raise HeaderFault("header-json", "the header is not valid JSON", measured=str(error)[:120], expected="a JSON object") from error
     if not isinstance(value, dict):
         raise HeaderFault("header-json", "the header is not a JSON object", measured=type(value).__name__)
     return value
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _metadata(value: JsonValue) -> dict[str, str]:
@@ -147,7 +135,7 @@ def _tensor(name: str, entry: JsonValue, base: int) -> Tensor:
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or not _is_naturals(shape) or len(shape) > _MAX_DIMENSIONS or not _is_naturals(offsets) or len(offsets) != 2:
         raise HeaderFault("tensor-entry", "dtype must be a string, shape and the two data_offsets natural numbers", tensor=name, measured=repr(entry)[:120])
-    if math.prod(shape) >= _INT_LIMIT:
+    if _overflows(shape):
         raise HeaderFault("tensor-entry", "the number of elements overflows 64 bits", tensor=name, measured=repr(shape)[:120])
     start, stop = offsets
     try:
@@ -158,6 +146,16 @@ def _tensor(name: str, entry: JsonValue, base: int) -> Tensor:
     if stop - start != size:
         raise HeaderFault("size-mismatch", "shape and dtype do not fill the byte range", tensor=name, measured=f"{stop - start} bytes at {start}..{stop}", expected=f"{size} bytes for {dtype} {shape}")
     return Tensor(name, dtype, tuple(shape), base + start, base + stop)
+
+
+def _overflows(shape: list[int]) -> bool:
+    """Whether the product passes 64 bits on the way, as the reference implementation multiplies: left to right."""
+    count = 1
+    for extent in shape:
+        count *= extent
+        if count >= _INT_LIMIT:
+            return True
+    return False
 
 
 def _is_naturals(value: JsonValue) -> bool:

@@ -58,6 +58,8 @@ class LocalSource:
 
     def _info(self, path: Path) -> FileInfo | None:
         name = path.relative_to(self._root).as_posix()
+        if not _is_plain(name):
+            return FileInfo(name.encode("utf-8", "backslashreplace").decode(), 0, refused="its name is not a plain UTF-8 path")
         try:
             if path.is_symlink() and not self._inside(path):
                 return FileInfo(name, 0, refused="a link that leaves the folder")
@@ -70,6 +72,14 @@ class LocalSource:
     def _inside(self, path: Path) -> bool:
         resolved = path.resolve()
         return any(resolved.is_relative_to(root) for root in self._allowed)
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name from the disk is UTF-8 (others come with surrogates) and safe to hand on."""
+    try:
+        return safe_path(name).isprintable() and bool(name.encode())
+    except (SourceError, UnicodeEncodeError):
+        return False
 
 
 def _read_exactly(descriptor: int, path: str, start: int, stop: int) -> bytes:
