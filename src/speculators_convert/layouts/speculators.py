@@ -1,0 +1,113 @@
+"""The Speculators layout, as speculators 0.9.0 writes it, without remote code.
+
+Keys and conventions: speculators 0.9.0 `models/dspark/config.py` and `config.py`. `block_size` counts slots,
+`aux_hidden_state_layer_ids` are output ids plus one, `embed_tokens` and the head of a full vocabulary belong to the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from speculators_convert.checkpoint import Checkpoint
+from speculators_convert.errors import RefusedError
+from speculators_convert.layouts.assemble import Draft, assemble, copied, dropped
+from speculators_convert.layouts.base import Options
+from speculators_convert.layouts.native_config import EXTRA_TABLE, backbone_keys, head_keys
+from speculators_convert.model import JsonValue
+from speculators_convert.pairing import Pairing
+from speculators_convert.plan import RewritePlan
+from speculators_convert.spec import D2T, Anchor, DraftSpec, Verifier, known
+
+WRITTEN_VERSION = "0.9.0"
+"""Stated as `speculators_version` when the source does not know one: the release whose keys are written."""
+_VERIFIER_OWNED = "owned by the target: speculators 0.8 and later take it from there"
+_NOT_COMPARED = "the draft's copy of lm_head was left out without a comparison with the target's; pass --target to compare"
+
+
+class SpeculatorsLayout:
+    """Nested backbone config, own vocabulary tables, no copies of the target's weights."""
+
+    name = "speculators"
+    title = "Speculators (vllm-project/speculators 0.9.0)"
+
+    def plan(self, spec: DraftSpec, checkpoint: Checkpoint, options: Options) -> RewritePlan:
+        """Keep each role but those that the target owns."""
+        if spec.d2t is D2T.ABSOLUTE:
+            raise RefusedError(
+                "d2t holds absolute ids, which no reader of this layout expects", where="d2t", measured="absolute", expected="offsets", hint="write d2t as target id minus draft id"
+            )
+        owned = verifier_owned(spec)
+        notes = list(owned_notes(spec, options.pairing))
+        parts = [copied(role, ref) for role, ref in spec.tensors.items() if role not in owned]
+        unused = [dropped(ref, _VERIFIER_OWNED) for role, ref in spec.tensors.items() if role in owned]
+        config = speculators_config(spec, verifier(spec, options.pairing))
+        return assemble(Draft(self.name, config, parts, unused, notes), spec, checkpoint)
+
+
+def speculators_config(spec: DraftSpec, paired: Verifier) -> dict[str, JsonValue]:
+    """The canonical config."""
+    anchor = known(spec.anchor, "sample_from_anchor")
+    gamma = known(spec.gamma, "gamma")
+    ids = known(spec.target_layer_ids, "target_layer_ids")
+    config: dict[str, JsonValue] = {
+        "architectures": ["DSparkDraftModel"],
+        "speculators_model_type": "dspark",
+        "speculators_version": spec.producer_version or WRITTEN_VERSION,
+        "speculators_config": {
+            "algorithm": "dspark",
+            "default_proposal_method": "greedy",
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": gamma, "verifier_accept_k": 1, "accept_tolerance": 0.0}],
+            "verifier": {"name_or_path": paired.name_or_path, "architectures": list(paired.architectures)},
+        },
+        "transformer_layer_config": {"model_type": "qwen3", **backbone_keys(spec), "tie_word_embeddings": False, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None},
+        "draft_vocab_size": known(spec.draft_vocab_size, "draft_vocab_size"),
+        "block_size": gamma + (anchor is Anchor.BONUS),
+        "sample_from_anchor": anchor is Anchor.SAMPLED,
+        "aux_hidden_state_layer_ids": [item + 1 for item in ids],
+        "mask_token_id": known(spec.mask_token_id, "mask_token_id"),
+        "sliding_window_non_causal": not spec.sliding_causal,
+        "target_hidden_size": spec.target_hidden_size if spec.target_hidden_size != spec.hidden_size else None,
+        **head_keys(spec),
+        "tie_word_embeddings": spec.tie_word_embeddings,
+        "dtype": known(spec.dtype, "dtype"),
+    }
+    if spec.num_target_layers is not None:
+        config[EXTRA_TABLE] = {"num_target_layers": spec.num_target_layers}
+    return config
+
+
+def verifier_owned(spec: DraftSpec) -> frozenset[str]:
+    """Roles that are copies of the target's weights."""
+    return frozenset({"embed_tokens.weight"} if spec.reduced_vocabulary else {"embed_tokens.weight", "lm_head.weight"})
+
+
+def owned_notes(spec: DraftSpec, pairing: Pairing | None) -> Iterator[str]:
+    """What is said of a head that is left out; `RefusedError` when it is not the target's."""
+    if spec.reduced_vocabulary or "lm_head.weight" not in spec.tensors:
+        return
+    if pairing is None or pairing.head_rows is None:
+        yield _NOT_COMPARED
+        return
+    different = sum(not row.equal for row in pairing.head_rows)
+    if different:
+        raise RefusedError(
+            "the draft's lm_head is not the target's, and this layout would replace it with the target's",
+            where="lm_head.weight",
+            measured=f"{different} of {len(pairing.head_rows)} sampled rows differ",
+            expected="equal rows",
+            hint="pass the target that the draft was trained for",
+        )
+
+
+def verifier(spec: DraftSpec, pairing: Pairing | None) -> Verifier:
+    """The target's name and architectures: what the draft says, then what `--target` says. A local path is no name for others."""
+    target = pairing.target.id if pairing else None
+    name = spec.verifier.name_or_path or (target.name if target and target.kind == "hub" else None)
+    if name is None:
+        raise RefusedError(
+            "the file does not name its target", where="speculators_config.verifier.name_or_path", measured="nothing", expected="a repository", hint="pass --set verifier=ORG/NAME"
+        )
+    return Verifier(name_or_path=name, architectures=spec.verifier.architectures or (pairing.architectures if pairing else ()))
+
+
+LAYOUT = SpeculatorsLayout()

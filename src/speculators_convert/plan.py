@@ -1,0 +1,273 @@
+"""A rewrite as a value: which bytes each output file is made of, where they come from, and the proof that nothing is left out.
+
+A plan is pure and complete: `write.execute` follows it without a decision of its own, and `--dry-run` prints it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections import Counter
+from collections.abc import Iterable
+from typing import Annotated
+from typing import Literal as Kind
+
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+
+from speculators_convert.container.header import HeaderFault, tensor_size_bytes
+from speculators_convert.model import Model, canonical_json, sha256_hex
+
+Origin = Kind["draft", "target"]
+"""Which source a range is read from."""
+
+
+def _decoded(value: object) -> object:
+    """Base64 text as bytes; anything else as it is, for pydantic to judge."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return base64.b64decode(value, validate=True)
+    except binascii.Error as error:
+        raise ValueError("not base64") from error
+
+
+Raw = Annotated[
+    bytes,
+    BeforeValidator(_decoded),
+    PlainSerializer(lambda value: base64.b64encode(value).decode(), return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "contentEncoding": "base64"}),
+]
+"""Bytes, base64 in JSON."""
+
+
+class Copy(Model):
+    """Bytes `start..stop` of a source file, unchanged."""
+
+    kind: Kind["copy"] = "copy"
+    file: str
+    start: int = Field(ge=0)
+    stop: int = Field(ge=0)
+    source: Origin = "draft"
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written."""
+        return self.stop - self.start
+
+
+class Text(Model):
+    """UTF-8 text."""
+
+    kind: Kind["text"] = "text"
+    text: str
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written."""
+        return len(self.text.encode())
+
+
+class Literal(Model):
+    """The given bytes, `count` times over."""
+
+    kind: Kind["literal"] = "literal"
+    data: Raw
+    count: int = Field(default=1, ge=0)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written."""
+        return len(self.data) * self.count
+
+
+class Piece(Model):
+    """Part of a row: the next `take` bytes of the source row, then `pad`."""
+
+    take: int = Field(ge=0)
+    pad: Raw = b""
+
+
+class Rows(Model):
+    """Rows of a source range, each cut into `pieces` with padding between, with filler rows in between.
+
+    `runs` alternates: that many filler rows, that many source rows, and so on; the source rows are used in order, each once.
+    """
+
+    kind: Kind["rows"] = "rows"
+    file: str
+    start: int = Field(ge=0)
+    row_bytes: int = Field(gt=0)
+    pieces: tuple[Piece, ...]
+    runs: tuple[int, ...]
+    filler: Raw = b""
+    source: Origin = "draft"
+
+    @property
+    def source_rows(self) -> int:
+        """Rows read."""
+        return sum(self.runs[1::2])
+
+    @property
+    def output_row_bytes(self) -> int:
+        """Bytes of one written row."""
+        return sum(piece.take + len(piece.pad) for piece in self.pieces)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written."""
+        return sum(self.runs) * self.output_row_bytes
+
+    @model_validator(mode="after")
+    def _whole_rows(self) -> Rows:
+        if sum(piece.take for piece in self.pieces) != self.row_bytes:
+            raise ValueError("the pieces do not use each source row exactly once")
+        if any(self.runs[0::2]) and len(self.filler) != self.output_row_bytes:
+            raise ValueError("a filler row must be as long as an output row")
+        return self
+
+
+class Gather(Model):
+    """Some rows of a source range: `runs` alternates rows to leave out and rows to take, in file order."""
+
+    kind: Kind["gather"] = "gather"
+    file: str
+    start: int = Field(ge=0)
+    row_bytes: int = Field(gt=0)
+    runs: tuple[int, ...]
+    source: Origin = "draft"
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written."""
+        return sum(self.runs[1::2]) * self.row_bytes
+
+
+Segment = Annotated[Copy | Text | Literal | Rows | Gather, Field(discriminator="kind")]
+
+
+class OutputTensor(Model):
+    """One tensor of an output file; `start` and `stop` are byte offsets in that file."""
+
+    name: str
+    role: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+    made: Kind["copied", "computed"]
+    sources: tuple[str, ...] = Field(description="Source tensors that it is made of, as origin:file:name")
+    why: str = ""
+
+
+class OutputFile(Model):
+    """One output file: segments laid end to end, and the tensors in it, if it holds any."""
+
+    path: str
+    size_bytes: int
+    segments: tuple[Segment, ...]
+    tensors: tuple[OutputTensor, ...] = ()
+    rank: int | None = Field(default=None, description="The tensor-parallel rank that the file is for, when there is one file per rank")
+
+    @model_validator(mode="after")
+    def _covered(self) -> OutputFile:
+        problem = cover_problem(self.size_bytes, self.segments, self.tensors)
+        if problem:
+            raise ValueError(f"{self.path}: {problem}")
+        return self
+
+
+class Dropped(Model):
+    """Something in the source that the output does not hold, and why."""
+
+    kind: Kind["file", "tensor", "metadata"]
+    name: str
+    why: str
+
+
+class InputFile(Model):
+    """A source file that the plan reads or looked at, with the digest that its source publishes."""
+
+    path: str
+    size_bytes: int
+    sha256: str | None = None
+    source: Origin = "draft"
+
+
+class Input(Model):
+    """A source: a folder's last name or a repository, and the commit if there is one."""
+
+    kind: str
+    name: str
+    revision: str | None = None
+
+
+class RewritePlan(Model):
+    """All that a rewrite will write and leave out."""
+
+    schema_version: str = "1"
+    layout: str
+    source: Input
+    target: Input | None = None
+    inputs: tuple[InputFile, ...]
+    files: tuple[OutputFile, ...]
+    dropped: tuple[Dropped, ...] = ()
+    notes: tuple[str, ...] = Field(default=(), description="What a user of the output should know")
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all output files."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the plan's canonical JSON."""
+        return sha256_hex(canonical_json(self.model_dump(mode="json")))
+
+    def tensors(self) -> tuple[OutputTensor, ...]:
+        """The tensors of all files, in file order."""
+        return tuple(tensor for file in self.files for tensor in file.tensors)
+
+    @model_validator(mode="after")
+    def _nothing_twice(self) -> RewritePlan:
+        paths = Counter(file.path for file in self.files)
+        names = Counter((file.rank, tensor.name) for file in self.files for tensor in file.tensors)
+        twice = [path for path, count in paths.items() if count > 1] + [name for (_, name), count in names.items() if count > 1]
+        if twice:
+            raise ValueError(f"{twice[0]} would be written twice")
+        return self
+
+
+def cover_problem(size_bytes: int, segments: Iterable[Segment], tensors: Iterable[OutputTensor]) -> str:
+    """Why segments and tensors do not cover a file exactly; empty when they do."""
+    position, edges = 0, {0}
+    for segment in segments:
+        position += segment.size_bytes
+        edges.add(position)
+    if position != size_bytes:
+        return f"the segments give {position} bytes, the file has {size_bytes}"
+    end: int | None = None
+    for tensor in tensors:
+        problem = _tensor_problem(tensor, edges, end)
+        if problem:
+            return f"{tensor.name} {problem}"
+        end = tensor.stop
+    return "" if end is None or end == size_bytes else f"{size_bytes - end} bytes follow the last tensor"
+
+
+def _tensor_problem(tensor: OutputTensor, edges: set[int], end: int | None) -> str:
+    if end is not None and tensor.start != end:
+        return f"starts at {tensor.start}, the tensor before it ends at {end}"
+    if tensor.start not in edges or tensor.stop not in edges:
+        return "does not begin and end with a segment"
+    try:
+        expected = tensor_size_bytes(tensor.dtype, tensor.shape)
+    except HeaderFault as fault:
+        return fault.message
+    size = tensor.stop - tensor.start
+    return f"has {size} bytes, {tensor.dtype} {list(tensor.shape)} needs {expected}" if size != expected else ""
+
+
+def unaccounted(plan: RewritePlan, source_tensors: Iterable[str]) -> tuple[str, ...]:
+    """Source tensors (`file:name`) that the plan neither uses nor names as left out."""
+    used = {source for tensor in plan.tensors() for source in tensor.sources} | {f"draft:{item.name}" for item in plan.dropped if item.kind == "tensor"}
+    return tuple(sorted(name for name in source_tensors if f"draft:{name}" not in used))

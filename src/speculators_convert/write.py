@@ -1,0 +1,256 @@
+"""Follow a plan: stream, hash while copying, sync, and let the finished folder appear under its name in one step.
+
+Memory does not depend on the size of a file: one chunk is read while the one before it is hashed, once for its file and
+once for its tensor, by two threads (hashlib and the file system work outside the interpreter lock).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from speculators_convert.claim import claimed
+from speculators_convert.errors import SourceError, UsageError, WriteError
+from speculators_convert.model import pretty_json
+from speculators_convert.plan import OutputFile, RewritePlan
+from speculators_convert.receipt import RECEIPT_NAME, Digest, Receipt, Rewrite, Subject, TensorDigest
+from speculators_convert.segments import Chunk, stream
+from speculators_convert.sources import FileInfo, LocalSource, Source, safe_path
+from speculators_convert.version import __version__
+
+CHUNK_BYTES = 4 * 1024 * 1024
+SYNC_BYTES = 256 * 1024 * 1024
+"""Written bytes are pushed to the disk each time that many have come together, so that the last sync is short."""
+_RESERVE_BYTES = 1024 * 1024
+Progress = Callable[[int, int], None]
+
+
+def execute(plan: RewritePlan, source: Source, out: Path, *, target: Source | None = None, chunk_bytes: int = CHUNK_BYTES, progress: Progress | None = None) -> Receipt:
+    """Write `plan` to `out`, which must not exist. On any failure nothing stands under that name."""
+    sources: dict[str, Source] = {"draft": source} if target is None else {"draft": source, "target": target}
+    for item in sources.values():
+        _refuse_inside(out, item)
+    before = {origin: _listing(item) for origin, item in sources.items()}
+    _refuse_changed(plan, before)
+    with _explained(out), claimed(out) as folder:
+        _refuse_full(folder, plan)
+        subjects, tensors = list[Subject](), list[TensorDigest]()
+        tell = _counter(plan.size_bytes, progress)
+        with ThreadPoolExecutor(3) as pool:
+            writer = _Writer(folder, sources, chunk_bytes, pool)
+            for file in plan.files:
+                digest, found = writer.write(file, tell)
+                subjects.append(Subject(name=file.path, digest=Digest(sha256=digest)))
+                tensors.extend(found)
+        _refuse_stale(before, {origin: _listing(item) for origin, item in sources.items()})
+        receipt = _receipt(plan, subjects, tensors)
+        _write_bytes(folder / RECEIPT_NAME, pretty_json(receipt.document()).encode())
+    return receipt
+
+
+def _counter(total: int, progress: Progress | None) -> Callable[[int], None]:
+    """Adds up written bytes and tells the caller."""
+    done = 0
+
+    def tell(size_bytes: int) -> None:
+        nonlocal done
+        done += size_bytes
+        if progress:
+            progress(done, total)
+
+    return tell
+
+
+class _Writer:
+    """Writes files of a plan into one folder; the threads hash and sync."""
+
+    def __init__(self, folder: Path, sources: Mapping[str, Source], chunk_bytes: int, pool: ThreadPoolExecutor) -> None:
+        self._folder, self._sources, self._chunk_bytes, self._pool = folder, sources, chunk_bytes, pool
+
+    def write(self, file: OutputFile, tell: Callable[[int], None]) -> tuple[str, list[TensorDigest]]:
+        """Write one file; its digest and those of its tensors."""
+        path = self._folder / safe_path(file.path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        whole, parts = hashlib.sha256(), [hashlib.sha256() for _ in file.tensors]
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        pending: list[Future[None]] = []
+        syncs = _Syncs(descriptor, self._pool)
+        try:
+            for chunk, index in _chunks(file, self._sources, self._chunk_bytes):
+                _write_all(descriptor, chunk)
+                _wait(pending)
+                pending = [self._pool.submit(digest.update, chunk) for digest in ((whole,) if index is None else (whole, parts[index]))]
+                syncs.wrote(len(chunk))
+                tell(len(chunk))
+            _wait(pending)
+            syncs.finish()
+        finally:
+            _settle(pending)
+            syncs.settle()
+            os.close(descriptor)
+        return whole.hexdigest(), [TensorDigest(file=file.path, sha256=part.hexdigest(), **tensor.model_dump()) for tensor, part in zip(file.tensors, parts, strict=True)]
+
+
+class _Syncs:
+    """Pushes what is written to the disk from time to time, one push at once."""
+
+    def __init__(self, descriptor: int, pool: ThreadPoolExecutor) -> None:
+        self._descriptor, self._pool = descriptor, pool
+        self._running: Future[None] | None = None
+        self._waiting_bytes = 0
+
+    def wrote(self, size_bytes: int) -> None:
+        self._waiting_bytes += size_bytes
+        if self._waiting_bytes >= SYNC_BYTES and (self._running is None or self._running.done()):
+            if self._running:
+                self._running.result()
+            self._running, self._waiting_bytes = self._pool.submit(os.fdatasync, self._descriptor), 0
+
+    def finish(self) -> None:
+        """All bytes on the disk, or the error that kept them from it."""
+        if self._running:
+            self._running.result()
+        os.fsync(self._descriptor)
+
+    def settle(self) -> None:
+        """No thread uses the descriptor any more."""
+        _settle([self._running] if self._running else [])
+
+
+def _wait(futures: Iterable[Future[None]]) -> None:
+    for future in futures:
+        future.result()
+
+
+def _settle(futures: Iterable[Future[None]]) -> None:
+    """Wait without looking at the outcome; it was, or will be, reported otherwise."""
+    for future in futures:
+        future.exception()
+
+
+def _chunks(file: OutputFile, sources: Mapping[str, Source], chunk_bytes: int) -> Iterator[tuple[Chunk, int | None]]:
+    """Chunks of a file with the number of the tensor that they belong to; segments never cross a tensor's edge."""
+    position, index = 0, 0
+    for segment in file.segments:
+        while index < len(file.tensors) and position >= file.tensors[index].stop:
+            index += 1
+        inside = index < len(file.tensors) and file.tensors[index].start <= position
+        written = 0
+        for chunk in stream(segment, sources, chunk_bytes):
+            written += len(chunk)
+            yield chunk, index if inside else None
+        if written != segment.size_bytes:
+            raise SourceError("a source gave another number of bytes than asked for", where=file.path, measured=written, expected=segment.size_bytes)
+        position += written
+
+
+def _write_all(descriptor: int, chunk: Chunk) -> None:
+    view = memoryview(chunk)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _write_bytes(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        _write_all(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _receipt(plan: RewritePlan, subjects: list[Subject], tensors: list[TensorDigest]) -> Receipt:
+    rewrite = Rewrite(
+        tool="spec-convert",
+        tool_version=__version__,
+        layout=plan.layout,
+        plan_sha256=plan.digest,
+        source=plan.source,
+        target=plan.target,
+        inputs=plan.inputs,
+        tensors=tuple(sorted(tensors, key=lambda item: (item.file, item.start, item.name))),
+        dropped=plan.dropped,
+        notes=plan.notes,
+    )
+    return Receipt(subject=tuple(subjects), predicate=rewrite)
+
+
+def _listing(source: Source) -> dict[str, tuple[FileInfo, str]]:
+    """Each file with a mark that changes when the file does."""
+    return {info.path: (info, _mark(source, info.path)) for info in source.files()}
+
+
+def _mark(source: Source, path: str) -> str:
+    if not isinstance(source, LocalSource):
+        return ""
+    try:
+        found = (source.root / path).stat()
+    except OSError:
+        return "gone"
+    return f"{found.st_ino} {found.st_mtime_ns}"
+
+
+def _refuse_inside(out: Path, source: Source) -> None:
+    if isinstance(source, LocalSource) and out.parent.resolve().is_relative_to(source.root):
+        raise UsageError("the output would lie inside the source", where=str(out), measured=str(source.root), expected="a folder outside the source", hint="pass another --out")
+
+
+def _refuse_changed(plan: RewritePlan, listing: Mapping[str, Mapping[str, tuple[FileInfo, str]]]) -> None:
+    """The files must be those that the plan was made from."""
+    for item in plan.inputs:
+        found = listing.get(item.source, {}).get(item.path)
+        if found is None or found[0].size_bytes != item.size_bytes:
+            raise SourceError(
+                "the source is not what the plan was made from",
+                where=item.path,
+                measured="missing" if found is None else f"{found[0].size_bytes} bytes",
+                expected=f"{item.size_bytes} bytes",
+                hint="run the command again",
+            )
+
+
+def _refuse_stale(before: object, after: object) -> None:
+    if before != after:
+        raise SourceError(
+            "the source was changed while it was read",
+            measured="another listing",
+            expected="the same sizes and times as before",
+            hint="stop what writes to it and run the command again",
+        )
+
+
+def _refuse_full(folder: Path, plan: RewritePlan) -> None:
+    free = shutil.disk_usage(folder).free
+    needed = plan.size_bytes + _RESERVE_BYTES
+    if free < needed:
+        raise WriteError(
+            "not enough free space", where=str(folder.parent), measured=f"{free} bytes free", expected=f"at least {needed}", hint="free some space or pass an --out on another disk"
+        )
+
+
+class _explained:  # noqa: N801 (a context manager reads as a verb)
+    """Turns an `OSError` of the output side into a `WriteError`."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+
+    def __enter__(self) -> None:
+        """Nothing to do."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, OSError):
+            hint = {
+                errno.ENOSPC: "free some space or pass an --out on another disk",
+                errno.EACCES: "pass an --out where you may write",
+                errno.EPERM: "pass an --out where you may write",
+                errno.EROFS: "pass an --out on a disk that can be written",
+            }
+            raise WriteError(f"cannot write the output ({error.strerror})", where=str(self._out), hint=hint.get(error.errno or 0, "nothing was written under that name")) from error
+
+
+__all__ = ["CHUNK_BYTES", "execute"]
