@@ -102,6 +102,11 @@ def run(evidence: Evidence) -> tuple[tuple[Finding, ...], tuple[Skipped, ...]]:
     return tuple(findings), tuple(sorted(skipped, key=lambda item: item.code))
 
 
+def docstring(checks: str, why: str, fix: str, reported: str) -> str:
+    """The docstring of a check that is made from a table, with the sections that all checks have."""
+    return f"## What it checks\n{checks}\n\n## Why it matters\n{why}\n\n## How to fix\n{fix}\n\n## Reported in\n{reported}\n"
+
+
 def _finding(item: Check, problem: Problem) -> Finding:
     return Finding(
         code=item.code,
