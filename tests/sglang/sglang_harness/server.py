@@ -1,0 +1,112 @@
+"""A stock SGLang server in a process group of its own, spoken to over HTTP."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sglang_harness.environment import PYTHON, TRAINED, Site
+
+START_SECONDS = 420
+
+
+class NotStarted(AssertionError):
+    """The server ended or stayed silent; the text holds the end of its log."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One completion as SGLang reports it."""
+
+    output_ids: list[int]
+    verify_steps: int
+    accepted: int
+
+
+@dataclass
+class Server:
+    """A running server."""
+
+    port: int
+    log: Path
+
+    def generate(self, prompts: Sequence[Sequence[int]], *, tokens: int = 64, **sampling: float) -> list[Answer]:
+        """Complete each prompt of token ids, all in one request; greedy unless `sampling` says otherwise."""
+        body = {"input_ids": [list(prompt) for prompt in prompts], "sampling_params": {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True, **sampling}}
+        return [_answer(item) for item in self.post("/generate", body, timeout=600)]
+
+    def post(self, path: str, body: object, timeout: float) -> object:
+        """POST JSON, return JSON."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            return json.loads(response.read())
+
+    def get(self, path: str) -> object:
+        """GET JSON."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as response:
+            return json.loads(response.read())
+
+
+@contextlib.contextmanager
+def serve(site: Site, draft: Path, log: Path, *, tp: int = 1, plugins: str = "speculators_dspark,cpu_stand_in", target: Path = TRAINED / "tiny-target", flags: Sequence[str] = (), **environ: str) -> Iterator[Server]:
+    """Start, wait until it answers, and end it with its children."""
+    port = _free_port()
+    command = [
+        str(PYTHON), "-m", "sglang.launch_server", "--model-path", str(target), "--device", "cpu", "--attention-backend", "torch_native",
+        "--sampling-backend", "pytorch", "--dtype", "float32", "--max-total-tokens", "4096", "--disable-radix-cache", "--mem-fraction-static", "0.5",
+        "--max-running-requests", "4", "--port", str(port), "--nccl-port", str(_free_port()), "--tp-size", str(tp), "--random-seed", "1",
+        "--speculative-algorithm", "DSPARK", "--speculative-draft-model-path", str(draft), *flags,
+    ]  # fmt: skip
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=site.environ(plugins=plugins, tp=tp, **environ), start_new_session=True)
+    try:
+        _wait(process, port, log)
+        yield Server(port, log)
+    finally:
+        _end(process)
+
+
+def tail(log: Path, lines: int = 40) -> str:
+    """The end of a log."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def _answer(item: dict) -> Answer:
+    meta = item["meta_info"]
+    return Answer(item["output_ids"], meta["spec_verify_ct"], meta["spec_num_correct_drafts"])
+
+
+def _wait(process: subprocess.Popen, port: int, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise NotStarted(f"the server ended with {process.returncode}:\n{tail(log)}")
+        with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as response:
+            if response.status == 200:
+                return
+        time.sleep(0.5)
+    raise NotStarted(f"no answer after {START_SECONDS} s:\n{tail(log)}")
+
+
+def _end(process: subprocess.Popen) -> None:
+    """End the whole group: schedulers and the detokenizer are its members."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5)
+    process.wait(30)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
