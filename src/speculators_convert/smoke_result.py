@@ -23,6 +23,7 @@ class SmokeConfig(Model):
     modes: tuple[str, ...] = ("eager",)
     tp: int = Field(default=1, ge=1)
     max_new_tokens: int = Field(default=64, ge=1)
+    batch_size: int = Field(default=1, ge=1, description="Requests that share one step")
     dtype: str = "float32"
     device: str = "cpu"
     floor: float = Field(default=1.3, description="Acceptance length under which the run fails")

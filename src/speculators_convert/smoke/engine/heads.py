@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from speculators_convert.errors import SmokeError
-from speculators_convert.spec import DraftSpec, MarkovKind, known
+from speculators_convert.spec import ConfidenceHead, DraftSpec, MarkovKind, known
 
 
 class Bias(NamedTuple):
@@ -23,7 +23,7 @@ class Bias(NamedTuple):
 class NoMarkov:
     """A draft without a Markov head."""
 
-    def start(self, batch: int) -> None:  # noqa: ARG002
+    def start(self, batch: int) -> None:
         """No state."""
 
     def bias(self, hidden: Tensor, previous: Tensor, state: Tensor | None) -> Bias:  # noqa: ARG002
@@ -78,10 +78,10 @@ class Rnn(Vanilla):
 
     def mix(self, hidden: Tensor, embedded: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """`tanh(out)` and the advanced state."""
-        assert state is not None
-        gate, candidate, out = functional.linear(torch.cat((state, embedded, hidden), -1), self._joint, self._shift).chunk(3, -1)
+        memory = embedded.new_zeros(embedded.shape) if state is None else state
+        gate, candidate, out = functional.linear(torch.cat((memory, embedded, hidden), -1), self._joint, self._shift).chunk(3, -1)
         gate = gate.sigmoid()
-        return out.tanh(), gate * state + (1 - gate) * candidate.tanh()
+        return out.tanh(), gate * memory + (1 - gate) * candidate.tanh()
 
 
 Markov = NoMarkov | Vanilla
@@ -101,10 +101,9 @@ def markov_head(spec: DraftSpec, weights: Mapping[str, Tensor]) -> Markov:
 class Confidence:
     """Logit that a slot's token will be accepted: `proj [h; W1[previous]]`, before the sigmoid."""
 
-    def __init__(self, spec: DraftSpec, weights: Mapping[str, Tensor]) -> None:
-        assert spec.confidence is not None
+    def __init__(self, head: ConfidenceHead, weights: Mapping[str, Tensor]) -> None:
         self._weight, self._bias = weights["confidence_head.proj.weight"], weights.get("confidence_head.proj.bias")
-        self._w1 = weights["markov_head.markov_w1.weight"] if spec.confidence.with_markov else None
+        self._w1 = weights["markov_head.markov_w1.weight"] if head.with_markov else None
 
     def logit(self, hidden: Tensor, previous: Tensor) -> Tensor:
         """[...] from hidden [..., H] and target-vocabulary ids `previous` [...]."""

@@ -39,7 +39,9 @@ def placement(dtype: str, device: str) -> Placement:
     if dtype not in NAMES:
         raise SmokeError("the engine does not run in this dtype", where="--dtype", measured=dtype, expected=" or ".join(NAMES))
     if device != "cpu" and not torch.cuda.is_available():
-        raise SmokeError("no CUDA device is usable", where="--device", measured=device, expected="cpu", hint="run with --device cpu, or install a torch build that matches the driver")
+        raise SmokeError(
+            "no CUDA device is usable", where="--device", measured=device, expected="cpu", hint="run with --device cpu, or install a torch build that matches the driver"
+        )
     return Placement(NAMES[dtype], device)
 
 
@@ -47,7 +49,13 @@ def read_tensor(source: Source, ref: TensorRef) -> Tensor:
     """The tensor as stored, on the CPU."""
     dtype = _DTYPES.get(ref.dtype)
     if dtype is None:
-        raise SmokeError("the engine cannot compute with this stored dtype", where=ref.name, measured=ref.dtype, expected=", ".join(sorted(_DTYPES)), hint="run a checkpoint that is not quantized")
+        raise SmokeError(
+            "the engine cannot compute with this stored dtype",
+            where=ref.name,
+            measured=ref.dtype,
+            expected=", ".join(sorted(_DTYPES)),
+            hint="run a checkpoint that is not quantized",
+        )
     data = bytearray(source.read(ref.file, ref.start, ref.stop))
     return torch.frombuffer(data, dtype=dtype).reshape(ref.shape) if data else torch.empty(ref.shape, dtype=dtype)
 
