@@ -1,0 +1,82 @@
+"""What each engine version does with a draft. An engine version is a data file; this package only reads and applies them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from speculators_convert.checkpoint import Checkpoint
+from speculators_convert.engines.facts import facts, target_name, tp_fits
+from speculators_convert.engines.rules import Addition, Engine, Facts, Ruling
+from speculators_convert.findings import EngineVerdict
+from speculators_convert.pairing import Pairing
+from speculators_convert.spec import DraftSpec
+
+
+@cache
+def engines() -> tuple[Engine, ...]:
+    """All engine files of the package, by name and version."""
+    found = [Engine.model_validate_json(item.read_text(encoding="utf-8")) for item in files(__name__).iterdir() if item.name.endswith(".json")]
+    return tuple(sorted(found, key=lambda item: (item.engine.lower(), item.version)))
+
+
+def verdicts(spec: DraftSpec, checkpoint: Checkpoint, source_name: str, tp_degrees: tuple[int, ...] = (), *, pairing: Pairing | None = None) -> tuple[EngineVerdict, ...]:
+    """The verdict of each engine version on this draft, with the rule that decides and the command to run."""
+    known = facts(spec, checkpoint, tp_degrees, pairing)
+    fitting = [tp for tp in tp_degrees if tp_fits(spec, tp)]
+    case = _Case(known, spec, source_name, max(fitting, default=1))
+    return tuple(_verdict(engine, case) for engine in engines())
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One draft: its facts, its name, and the highest requested degree that its heads divide by."""
+
+    known: Facts
+    spec: DraftSpec
+    source_name: str
+    tp: int
+
+
+def _verdict(engine: Engine, case: _Case) -> EngineVerdict:
+    known = case.known
+    met = [rule for rule in engine.rules if rule.when.holds(known)]
+    ruling = max((rule.verdict for rule in met), key=lambda item: item.rank, default=Ruling.LOADS)
+    met.sort(key=lambda rule: -rule.verdict.rank)
+    reasons = [f"{rule.decides.format_map(known)}: {rule.reason.format_map(known)} [{rule.source}]" for rule in met if rule.verdict in (ruling, Ruling.LOADS)]
+    servable = ruling is not Ruling.UNSUPPORTED
+    if servable:
+        reasons += [f"{item.words}: {item.reason.format_map(known)} [{item.source}]" for item in _added(engine, known)]
+    launch = _launch(engine, case, ruling) if servable else ""
+    return EngineVerdict(engine=engine.engine, version=engine.version, verdict=ruling.value, reasons=tuple(reasons), launch=launch)
+
+
+def _added(engine: Engine, known: Facts) -> list[Addition]:
+    return [item for item in engine.additions if item.when.holds(known)]
+
+
+def _launch(engine: Engine, case: _Case, ruling: Ruling) -> str:
+    draft, target, lines = case.source_name, target_name(case.spec), []
+    step = next((item for item in engine.preparations if item.when is None or item.when.holds(case.known)), None)
+    if ruling is Ruling.NEEDS_NORMALIZE and step is not None:
+        draft = f"{case.source_name.rstrip('/')}-{step.layout}"
+        extra = ["--target", target] if step.needs_target else []
+        lines.append(shlex.join(["spec-convert", "normalize", case.source_name, "--layout", step.layout, *extra, "--out", draft]))
+    added = _added(engine, case.known)
+    words = [*engine.launch, *(engine.tensor_parallel if case.tp > 1 else ()), *(word for item in added for word in item.append)]
+    values = {"{target}": target, "{draft}": draft, "{draft_json}": json.dumps(draft), "{gamma}": str(case.spec.gamma), "{tp}": str(case.tp)}
+    environment = [item.environment for item in added if item.environment]
+    lines.append(" ".join([*environment, shlex.join(_filled(word, values) for word in words)]))
+    return "\n".join(lines)
+
+
+def _filled(word: str, values: dict[str, str]) -> str:
+    for name, value in values.items():
+        word = word.replace(name, value)
+    return word
+
+
+__all__ = ["Engine", "engines", "facts", "verdicts"]
