@@ -45,7 +45,7 @@ class Source(Protocol):
 def safe_path(path: str) -> str:
     """`path` itself when it stays inside the checkpoint; `SourceError` otherwise (absolute, `..`, backslash, control characters)."""
     pure = PurePosixPath(path)
-    bad = not path or pure.is_absolute() or ".." in pure.parts or "\\" in path or any(ord(char) < 32 for char in path)
+    bad = not pure.parts or pure.is_absolute() or ".." in pure.parts or "\\" in path or any(ord(char) < 32 for char in path)
     if bad or str(pure) != path:
         raise SourceError("a file name leaves the checkpoint", where=repr(path), hint="do not use this checkpoint; its file names are not plain relative paths")
     return path
