@@ -60,4 +60,7 @@ def parse_evidence(data: bytes, path: str) -> EvidenceFile:
         return EvidenceFile(path, result=SmokeResult.model_validate(document))
     except ValidationError as error:
         first = error.errors()[0]
-        return EvidenceFile(path, fault=Fault("unreadable", "the file is not a smoke result", f"/{'/'.join(map(str, first['loc']))}: {first['msg']}"[:200], "what `spec-convert smoke --out` writes"))
+        return EvidenceFile(
+            path,
+            fault=Fault("unreadable", "the file is not a smoke result", f"/{'/'.join(map(str, first['loc']))}: {first['msg']}"[:200], "what `spec-convert smoke --out` writes"),
+        )

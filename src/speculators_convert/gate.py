@@ -49,11 +49,18 @@ def decide(case: Case, policy: GatePolicy) -> GateReport:
     evidence, acceptance = judge_evidence(case.evidence, case.digest, case.target_digest, policy.evidence, case.today)
     requirements = (
         _requirement("format", "GATE002", _format_reasons(case.report), case.report.format.title),
-        _requirement("findings", "", [_finding_reason(item, policy, case.today) for item in failing], _count(case.report), title=f"No finding of severity {policy.fail_on.value} or higher"),
+        _requirement(
+            "findings", "", [_finding_reason(item, policy, case.today) for item in failing], _count(case.report), title=f"No finding of severity {policy.fail_on.value} or higher"
+        ),
         _requirement("looked-at", "GATE003", list(_skip_reasons(skipped)), f"{len(case.report.skipped)} of the checks did not run" if case.report.skipped else "all checks ran"),
         _requirement("target", "GATE004", _target_reasons(case, policy), case.target or "none"),
         _requirement("tp-degrees", "GATE005", list(_degree_reasons(case.report, policy)), ", ".join(map(str, policy.tp_degrees)) or "none required"),
-        _requirement("engines", "GATE006", [reason for rule in policy.engines for reason in _engine_reasons(case.report, rule)], ", ".join(rule.engine for rule in policy.engines) or "none required"),
+        _requirement(
+            "engines",
+            "GATE006",
+            [reason for rule in policy.engines for reason in _engine_reasons(case.report, rule)],
+            ", ".join(rule.engine for rule in policy.engines) or "none required",
+        ),
         _requirement("evidence", "", evidence, _evidence_measured(acceptance, policy), title="Smoke evidence of these bytes holds"),
         _requirement("receipt", "GATE021", list(_receipt_reasons(case.receipt, policy)), "present" if case.receipt.present else "none"),
         *case.folder,
@@ -75,7 +82,9 @@ def decide(case: Case, policy: GatePolicy) -> GateReport:
 
 def unreadable(reference: str, policy: str, error: SpecConvertError) -> GateReport:
     """The answer for a checkpoint that could not be looked at."""
-    reason = Reason(code=error.code, message=error.what, measured=_text(error.measured), expected=_text(error.expected), hint=error.hint or GATE_CODES["GATE001"].hint, file=error.where)
+    reason = Reason(
+        code=error.code, message=error.what, measured=_text(error.measured), expected=_text(error.expected), hint=error.hint or GATE_CODES["GATE001"].hint, file=error.where
+    )
     requirement = Requirement(name="readable", title=GATE_CODES["GATE001"].title, met=False, reasons=(reason,))
     return GateReport(tool_version=__version__, outcome="unreadable", policy=policy, reference=reference, requirements=(requirement,))
 

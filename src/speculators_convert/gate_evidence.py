@@ -87,7 +87,12 @@ def _failed(result: SmokeResult, rule: EvidenceRule) -> Iterator[Row]:
 
 def _mode_failed(name: str, mode: ModeResult, rule: EvidenceRule) -> Iterator[Row]:
     if (len(mode.outcomes), sum(item.exact for item in mode.outcomes)) != (mode.total, mode.exact):
-        yield "GATE017", f"{name}: the counts do not follow from the prompts", f"{mode.exact} of {mode.total}", f"{sum(item.exact for item in mode.outcomes)} of {len(mode.outcomes)}"
+        yield (
+            "GATE017",
+            f"{name}: the counts do not follow from the prompts",
+            f"{mode.exact} of {mode.total}",
+            f"{sum(item.exact for item in mode.outcomes)} of {len(mode.outcomes)}",
+        )
     if mode.total < rule.min_prompts:
         yield "GATE018", f"{name}: too few prompts ran", mode.total, f"at least {rule.min_prompts}"
     if mode.verify_steps < 1 or mode.drafted_tokens < 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 
@@ -47,24 +48,28 @@ def _lines(text: str) -> dict[str, int]:
     return walk.lines
 
 
-def _step(walk: _Walk, token: str, line: int) -> None:
+def _step(walk: _Walk, part: str, line: int) -> None:
     top = walk.levels[-1] if walk.levels else None
-    if top is not None and top.is_object and top.expects_key and token.startswith('"'):
-        top.key, top.expects_key = _unescape(token), False
+    if top is not None and top.is_object and top.expects_key and part.startswith('"'):
+        top.key, top.expects_key = _unescape(part), False
         walk.lines.setdefault(walk.pointer(), line)
-    elif token == "," and top is not None:
+    elif part == "," and top is not None:
         top.expects_key, top.index = True, top.index + 1
-    elif token in "}]":
+    elif part in "}]":
         del walk.levels[-1:]
-    elif token != ":":
+    elif part != ":":
         if top is not None and not top.is_object:
             walk.lines.setdefault(walk.pointer(), line)
-        if token in "{[":
-            walk.levels.append(_Level(is_object=token == "{"))
+        if part in "{[":
+            walk.levels.append(_Level(is_object=part == "{"))
 
 
-def _unescape(token: str) -> str:
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", lambda match: chr(int(match[1][1:], 16)) if match[1][0] == "u" and len(match[1]) == 5 else {"n": "\n", "t": "\t"}.get(match[1], match[1]), token[1:-1])
+def _unescape(literal: str) -> str:
+    """The text of a JSON string literal; the literal itself when its escapes are wrong."""
+    try:
+        return str(json.loads(literal))
+    except ValueError:
+        return literal[1:-1]
 
 
 def _escape(key: str) -> str:

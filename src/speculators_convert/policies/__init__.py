@@ -24,7 +24,9 @@ def load_policy(name: str) -> GatePolicy:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise SourceError(f"cannot read the policy ({error.strerror})", where=name, expected=f"{', '.join(BUILT_IN)} or a JSON file", hint="pass --policy publish, or the path of a policy file") from error
+        raise SourceError(
+            f"cannot read the policy ({error.strerror})", where=name, expected=f"{', '.join(BUILT_IN)} or a JSON file", hint="pass --policy publish, or the path of a policy file"
+        ) from error
     return parse_policy(data, name)
 
 
@@ -42,4 +44,6 @@ def parse_policy(data: bytes, where: str) -> GatePolicy:
         first = error.errors()[0]
         pointer = "".join(f"/{part}" for part in first["loc"])
         known = f"one of {', '.join(sorted(GatePolicy.model_fields))}" if first["type"] == "extra_forbidden" and len(first["loc"]) == 1 else first["msg"]
-        raise UsageError("the policy does not follow its schema", where=f"{where}#{pointer}", measured=repr(first["input"])[:200], expected=known, hint="see schemas/policy.schema.json") from error
+        raise UsageError(
+            "the policy does not follow its schema", where=f"{where}#{pointer}", measured=repr(first["input"])[:200], expected=known, hint="see schemas/policy.schema.json"
+        ) from error

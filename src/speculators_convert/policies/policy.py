@@ -50,7 +50,9 @@ class GatePolicy(Model):
     name: str = Field(min_length=1)
     description: str = ""
     fail_on: Severity = Field(default=Severity.ERROR, description="Lowest severity that fails")
-    target: Literal["required", "optional"] = Field(default="optional", description="Whether the target must be there to compare with; optional: checks that need it may be skipped")
+    target: Literal["required", "optional"] = Field(
+        default="optional", description="Whether the target must be there to compare with; optional: checks that need it may be skipped"
+    )
     tp_degrees: tuple[Degree, ...] = Field(default=(), description="TP degrees that the checks run for")
     engines: tuple[EngineRule, ...] = ()
     evidence: EvidenceRule = EvidenceRule()

@@ -245,7 +245,16 @@ def test_reading_evidence(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.mark.parametrize(
     ("data", "kind"),
-    [(b"", "unreadable"), (b"{", "unreadable"), (b"[]", "unreadable"), (b"{}", "unreadable"), (b'{"schema_version":"1"}', "unreadable"), (b'{"schema_version":"2"}', "schema"), (b'{"a":1,"a":2}', "unreadable"), (b"\xff", "unreadable")],
+    [
+        (b"", "unreadable"),
+        (b"{", "unreadable"),
+        (b"[]", "unreadable"),
+        (b"{}", "unreadable"),
+        (b'{"schema_version":"1"}', "unreadable"),
+        (b'{"schema_version":"2"}', "schema"),
+        (b'{"a":1,"a":2}', "unreadable"),
+        (b"\xff", "unreadable"),
+    ],
 )
 def test_bytes_that_are_no_evidence(data: bytes, kind: str) -> None:
     parsed = parse_evidence(data, "x.json")
