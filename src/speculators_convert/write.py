@@ -23,9 +23,10 @@ from speculators_convert.segments import Chunk, stream
 from speculators_convert.sources import FileInfo, LocalSource, Source, safe_path
 from speculators_convert.version import __version__
 
-CHUNK_BYTES = 4 * 1024 * 1024
-SYNC_BYTES = 256 * 1024 * 1024
-"""Written bytes are pushed to the disk each time that many have come together, so that the last sync is short."""
+CHUNK_BYTES = 1024 * 1024
+"""Small enough for the allocator to use the same memory again; larger chunks cost a page fault for each page."""
+SYNC_BYTES = 32 * 1024 * 1024
+"""Bytes after which the kernel is asked to begin writing, so that the last sync finds little left to do."""
 _RESERVE_BYTES = 1024 * 1024
 Progress = Callable[[int, int], None]
 
@@ -88,7 +89,7 @@ class _Writer:
                 syncs.wrote(len(chunk))
                 tell(len(chunk))
             _wait(pending)
-            syncs.finish()
+            os.fsync(descriptor)
         finally:
             _settle(pending)
             syncs.settle()
@@ -97,25 +98,18 @@ class _Writer:
 
 
 class _Syncs:
-    """Pushes what is written to the disk from time to time, one push at once."""
+    """Asks the kernel to begin writing what is complete, while the rest is still being copied."""
 
     def __init__(self, descriptor: int, pool: ThreadPoolExecutor) -> None:
         self._descriptor, self._pool = descriptor, pool
         self._running: Future[None] | None = None
-        self._waiting_bytes = 0
+        self._asked = self._written = 0
 
     def wrote(self, size_bytes: int) -> None:
-        self._waiting_bytes += size_bytes
-        if self._waiting_bytes >= SYNC_BYTES and (self._running is None or self._running.done()):
-            if self._running:
-                self._running.result()
-            self._running, self._waiting_bytes = self._pool.submit(os.fdatasync, self._descriptor), 0
-
-    def finish(self) -> None:
-        """All bytes on the disk, or the error that kept them from it."""
-        if self._running:
-            self._running.result()
-        os.fsync(self._descriptor)
+        self._written += size_bytes
+        if self._written - self._asked >= SYNC_BYTES and (self._running is None or self._running.done()):
+            start, self._asked = self._asked, self._written
+            self._running = self._pool.submit(os.posix_fadvise, self._descriptor, start, self._written - start, os.POSIX_FADV_DONTNEED)
 
     def settle(self) -> None:
         """No thread uses the descriptor any more."""
