@@ -10,8 +10,7 @@ from torch import Tensor
 
 from speculators_convert.smoke.engine.attention import SlotCache
 from speculators_convert.smoke.engine.model import Draft
-from speculators_convert.smoke.engine.target import Step, Target
-from speculators_convert.smoke.engine.target_cache import TargetCache
+from speculators_convert.smoke.engine.target import AnyCache, Step, Target
 
 
 @dataclass(slots=True)
@@ -24,7 +23,7 @@ class State:
     """Known tokens per row [B]."""
     active: Tensor
     """Rows that still want tokens, bool [B]; a row at rest keeps its length."""
-    target_cache: TargetCache
+    target_cache: AnyCache
     draft_cache: list[SlotCache]
 
 
@@ -94,13 +93,16 @@ def accept_greedy(tokens: Tensor, logits: Tensor) -> Accepted:
     return Accepted(same.cumprod(1).sum(1), top.indices, top.values.isfinite().all())
 
 
-def commit(draft: Draft, state: State, accepted: Accepted, fused: Tensor) -> None:
+def commit(draft: Draft, target: Target, state: State, accepted: Accepted, fused: Tensor) -> None:
     """Write the new tokens and their context, then let active rows advance by counts + 1.
 
     All gamma + 1 positions are written; those that were rejected lie at or after the new anchor, where no query
     looks before the next step has overwritten them.
     """
+    kept = accepted.counts + 1
     offsets = torch.arange(accepted.tokens.shape[1], device=state.ids.device)
     state.ids.scatter_(1, state.length[:, None] + offsets, accepted.tokens)
     draft.append(state.draft_cache, fused, state.length[:, None] - 1 + offsets)
-    state.length += (accepted.counts + 1) * state.active
+    verified = state.ids.gather(1, state.length[:, None] - 1 + offsets)
+    target.settle(state.target_cache, verified, kept)
+    state.length += kept * state.active

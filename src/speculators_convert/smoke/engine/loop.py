@@ -10,9 +10,11 @@ from torch import Tensor
 
 from speculators_convert.errors import SmokeError
 from speculators_convert.smoke.engine import decode
-from speculators_convert.smoke.engine.decode import State
+from speculators_convert.smoke.engine.decode import Accepted, Proposal, State
 from speculators_convert.smoke.engine.model import Draft
-from speculators_convert.smoke.engine.target import Target
+from speculators_convert.smoke.engine.target import Step, Target
+
+Watch = Callable[[int], None]
 
 
 @dataclass(slots=True)
@@ -21,6 +23,19 @@ class Generation:
 
     tokens: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The functions of one round; other modes wrap them."""
+
+    propose: Callable[[Draft, State, int], Proposal] = decode.propose
+    verify: Callable[[Target, State, Tensor, int], Step] = decode.verify
+    accept: Callable[[Tensor, Tensor], Accepted] = decode.accept_greedy
+    commit: Callable[[Draft, Target, State, Accepted, Tensor], None] = decode.commit
+
+
+EAGER = Steps()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +76,10 @@ def start(draft: Draft, target: Target, prompts: Sequence[Sequence[int]], room: 
 
 
 @torch.no_grad()
-def generate(draft: Draft, target: Target, prompts: Sequence[Sequence[int]], limits: Limits, watch: Callable[[int], None] = lambda _: None) -> list[Generation]:
+def generate(draft: Draft, target: Target, prompts: Sequence[Sequence[int]], limits: Limits, watch: Watch = lambda _: None, steps: Steps = EAGER) -> list[Generation]:  # noqa: PLR0917
     """Drafted greedy decoding of a batch; `watch` is told the number of finished rows."""
+    if len(prompts) > 1 and not target.ragged:
+        return [run for prompt in prompts for run in generate(draft, target, [prompt], limits, watch, steps)]
     state = start(draft, target, prompts, limits.max_new_tokens + 2 * (draft.gamma + 1))
     runs = [Generation() for _ in prompts]
     known_tokens = [[int(token)] for token in decode.anchors(state)[0]]
@@ -71,10 +88,10 @@ def generate(draft: Draft, target: Target, prompts: Sequence[Sequence[int]], lim
         watch(sum(resting))
         state.active = torch.tensor([not rest for rest in resting], device=state.ids.device)
         extent = max(at + len(tokens) for at, tokens in zip(base, known_tokens, strict=True))
-        proposal = decode.propose(draft, state, extent - 1)
-        step = decode.verify(target, state, proposal.tokens, extent + draft.gamma)
-        accepted = decode.accept_greedy(proposal.tokens, step.logits)
-        decode.commit(draft, state, accepted, step.fused)
+        proposal = steps.propose(draft, state, extent - 1)
+        step = steps.verify(target, state, proposal.tokens, extent + draft.gamma)
+        accepted = steps.accept(proposal.tokens, step.logits)
+        steps.commit(draft, target, state, accepted, step.fused)
         _demand_finite(proposal.finite, "draft", "block")
         _demand_finite(accepted.finite, "target", "verification")
         for row, (count, tokens) in enumerate(zip(accepted.counts.tolist(), accepted.tokens.tolist(), strict=True)):

@@ -16,7 +16,9 @@ from speculators_convert.errors import SmokeError
 from speculators_convert.smoke.engine.load import Placement
 from speculators_convert.smoke.engine.model import Shared
 from speculators_convert.smoke.engine.target_cache import TargetCache, causal_masks
+from speculators_convert.smoke.engine.target_native import NativeCache, only_attention
 
+AnyCache = TargetCache | NativeCache
 _LAYER_LISTS = ("layers", "h", "blocks")
 
 
@@ -39,6 +41,8 @@ class Target:
         self._windows, self._by_type = _windows(self.config)
         self.device = str(next(model.parameters()).device)
         self._hook()
+        self.ragged = only_attention(model.config)
+        """Rows of a batch may differ in length; otherwise requests run one at a time."""
 
     @property
     def shared(self) -> Shared:
@@ -62,17 +66,30 @@ class Target:
         stop = generation.eos_token_id if generation is not None else self.config.eos_token_id
         return () if stop is None else (int(stop),) if isinstance(stop, int) else tuple(int(item) for item in stop)
 
-    def cache(self, batch: int, capacity: int) -> TargetCache:
-        """An empty cache for `batch` rows of `capacity` positions."""
+    def cache(self, batch: int, capacity: int) -> AnyCache:
+        """An empty cache for `batch` rows of `capacity` positions; one row when the target is not `ragged`."""
+        if not self.ragged:
+            return NativeCache.of(self.model.config)
         return TargetCache(self.config.num_hidden_layers, batch, capacity, self.device)
 
-    def forward(self, ids: Tensor, positions: Tensor, cache: TargetCache, extent: int) -> Step:
+    def forward(self, ids: Tensor, positions: Tensor, cache: AnyCache, extent: int) -> Step:
         """Run ids [B, T] at `positions` [B, T], each row on its own history below `extent`."""
+        if isinstance(cache, NativeCache):
+            cache.advance(ids.shape[1])
+            return Step(self._run(ids, past_key_values=cache.cache), self.fused())
         cache.aim(positions, extent)
         masks = causal_masks(positions, extent, self._windows)
         mask = masks if self._by_type else next(iter(masks.values()))
         logits = self._run(ids, attention_mask=mask, position_ids=positions, past_key_values=cache)
         return Step(logits, self.fused())
+
+    def settle(self, cache: AnyCache, ids: Tensor, kept: Tensor) -> None:
+        """After verification of ids [B, T]: keep the first `kept` [B] tokens of each row. A slot cache needs nothing."""
+        if isinstance(cache, NativeCache):
+            again = cache.rewind(int(kept[0]))
+            if again:
+                cache.advance(again)
+                self._run(ids[:, :again], past_key_values=cache.cache)
 
     def plain(self, ids: Tensor, cache: DynamicCache) -> Tensor:
         """Logits [B, 1, target_vocab] after ids [B, T], with the model's own cache, masks and positions."""
