@@ -14,6 +14,22 @@ class Prompt(Model):
     reference_output_ids: tuple[int, ...] | None = None
 
 
+class SmokeOptions(Model):
+    """What a user may choose; None is decided from the machine and the checkpoint."""
+
+    target: str | None = None
+    engine: str = "reference"
+    modes: tuple[str, ...] = ("eager",)
+    tp: int = Field(default=1, ge=1)
+    prompts: str | None = Field(default=None, description="Prompt file; without it the built-in texts, through the target's tokenizer")
+    max_new_tokens: int = Field(default=64, ge=1)
+    batch_size: int = Field(default=1, ge=1)
+    dtype: str | None = Field(default=None, description="float32 on a CPU whatever the file says; the file's own on CUDA")
+    device: str | None = None
+    floor: float = 1.3
+    expect: float | None = None
+
+
 class SmokeConfig(Model):
     """What to run. Paths are folders on this machine."""
 
@@ -59,6 +75,31 @@ class ModeResult(Model):
     outcomes: tuple[PromptOutcome, ...]
 
 
+class Split(Model):
+    """The first token at which one prompt's drafted output leaves the plain one."""
+
+    prompt: int
+    at: int = Field(description="Index into the output")
+    plain_token: int | None = Field(description="None when the plain output ends here")
+    drafted_token: int | None
+    plain_gap_steps: float | None = Field(description="The target's logit of the plain token less that of the drafted one under plain decoding, in rounding steps of the dtype; None when an output ended")
+    block_gap_steps: float | None = Field(description="The same under block verification")
+    verdict: str = Field(pattern="^(tie|defect)$")
+
+
+class Equivalence(Model):
+    """Drafted against plain greedy output of one mode: exact, ties (both gaps within the tolerance), defects."""
+
+    mode: str
+    tp: int
+    dtype: str
+    tolerance_steps: float
+    exact: int
+    ties: int
+    defects: int
+    splits: tuple[Split, ...]
+
+
 class CheckpointDigest(Model):
     """The bytes that ran: `digest` is the SHA-256 of the canonical JSON of `files` (path to SHA-256)."""
 
@@ -82,12 +123,13 @@ class SmokeResult(Model):
     schema_version: str = "1"
     tool_version: str
     checkpoint: CheckpointDigest
-    target: CheckpointDigest
+    target: CheckpointDigest | None
     engine: str
     engine_reason: str
     environment: dict[str, str]
     parameters: dict[str, JsonValue]
     modes: tuple[ModeResult, ...]
     comparisons: tuple[Comparison, ...]
+    equivalence: tuple[Equivalence, ...] = ()
     verdict: str = Field(pattern="^(pass|fail|not-run)$")
     reasons: tuple[str, ...]

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from speculators_convert.errors import UsageError
-from speculators_convert.smoke_result import Comparison, ModeResult, Prompt, PromptOutcome, SmokeConfig
+from speculators_convert.smoke.equivalence import judge, report
+from speculators_convert.smoke_result import Comparison, Equivalence, ModeResult, Prompt, PromptOutcome, SmokeConfig
 from speculators_convert.sources import Source
 from speculators_convert.spec import DraftSpec, known
 
@@ -31,6 +32,7 @@ class ReferenceRun:
     modes: tuple[ModeResult, ...]
     environment: dict[str, str]
     comparisons: tuple[Comparison, ...]
+    equivalence: tuple[Equivalence, ...]
 
 
 class ReferenceBackend:
@@ -63,9 +65,11 @@ def run(config: SmokeConfig, spec: DraftSpec, source: Source, target: Path, prom
     draft = Draft(Reading(spec), load.read_weights(spec, source, where), base.shared)
     with _threads(base.parameter_count() if config.device == "cpu" else None):
         plain, seconds = _plain(base, requests, config, progress)
-        modes = tuple(_mode(draft, base, requests, config, mode, progress).against(plain, seconds) for mode in config.modes)
+        drafted = [_mode(draft, base, requests, config, mode, progress) for mode in config.modes]
+        modes = tuple(item.against(plain, seconds) for item in drafted)
+        reports = tuple(_explain(base, requests, plain, item, result) for item, result in zip(drafted, modes, strict=True))
     progress(len(requests), len(requests), "done")
-    return ReferenceRun(modes, environment(config), compare(modes, plain, prompts))
+    return ReferenceRun(modes, environment(config), compare(reports, plain, prompts), reports)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ class Drafted:
 
     mode: str
     tp: int
+    dtype: str
     gamma: int
     tokens: tuple[list[int], ...]
     accepted: tuple[list[int], ...]
@@ -100,6 +105,21 @@ class Drafted:
         )
 
 
+def _explain(target: Target, requests: Sequence[Sequence[int]], plain: Sequence[list[int]], drafted: Drafted, result: ModeResult) -> Equivalence:
+    from speculators_convert.smoke.engine.loop import Generation  # noqa: PLC0415
+    from speculators_convert.smoke.engine.splits import measure  # noqa: PLC0415
+
+    found = []
+    for item in result.outcomes:
+        if item.first_difference is None:
+            continue
+        index, at = item.prompt, item.first_difference
+        left, right = plain[index], drafted.tokens[index]
+        gaps = measure(target, requests[index], left, Generation(right, drafted.accepted[index]), at, drafted.gamma + 1)
+        found.append(judge(index, at, (left[at] if at < len(left) else None, right[at] if at < len(right) else None), gaps, drafted.dtype))
+    return report(drafted.mode, drafted.tp, result.total, found, drafted.dtype)
+
+
 def _plain(target: Target, requests: Sequence[Sequence[int]], config: SmokeConfig, progress: Progress) -> tuple[list[list[int]], float]:
     from speculators_convert.smoke.engine import loop  # noqa: PLC0415
 
@@ -120,7 +140,7 @@ def _mode(draft: Draft, target: Target, requests: Sequence[Sequence[int]], confi
             progress(first + done, len(requests), mode)
 
         runs += loop.generate(draft, target, requests[first : first + config.batch_size], limits, watch)
-    return Drafted(mode, config.tp, draft.gamma, tuple(run.tokens for run in runs), tuple(run.accepted for run in runs), time.perf_counter() - began)
+    return Drafted(mode, config.tp, config.dtype, draft.gamma, tuple(run.tokens for run in runs), tuple(run.accepted for run in runs), time.perf_counter() - began)
 
 
 def outcome(index: int, tokens: list[int], accepted: list[int], plain: list[int]) -> PromptOutcome:
@@ -132,14 +152,22 @@ def outcome(index: int, tokens: list[int], accepted: list[int], plain: list[int]
     return PromptOutcome(prompt=index, exact=first is None, first_difference=first, output_tokens=len(tokens), verify_steps=len(accepted), accepted_tokens=sum(accepted))
 
 
-def compare(modes: Sequence[ModeResult], plain: Sequence[list[int]], prompts: Sequence[Prompt]) -> tuple[Comparison, ...]:
+def compare(reports: Sequence[Equivalence], plain: Sequence[list[int]], prompts: Sequence[Prompt]) -> tuple[Comparison, ...]:
     """Drafted against target-only for each mode, and target-only against the prompt file's own continuations."""
-    claims = [(f"{mode.mode} tp {mode.tp}: drafted greedy equals target-only greedy", mode.exact, mode.total) for mode in modes]
-    recorded = [(prompt.reference_output_ids, tokens) for prompt, tokens in zip(prompts, plain, strict=True) if prompt.reference_output_ids is not None]
+    found = [_claim(item) for item in reports]
+    outputs = zip(prompts, plain, strict=True)
+    recorded = [(prompt.reference_output_ids, tokens) for prompt, tokens in outputs if prompt.reference_output_ids is not None]
     if recorded:
         same = sum(tuple(tokens) == reference[: len(tokens)] for reference, tokens in recorded)
-        claims.append(("target-only greedy equals the prompt file's continuations", same, len(recorded)))
-    return tuple(Comparison(name=name, holds=same == total, measured=f"{same} of {total} prompts", expected=f"{total} of {total}") for name, same, total in claims)
+        found.append(
+            Comparison(name="target-only greedy equals the prompt file's continuations", holds=same == len(recorded), measured=f"{same} exact", expected=f"{len(recorded)} exact")
+        )
+    return tuple(found)
+
+
+def _claim(item: Equivalence) -> Comparison:
+    name, total = f"{item.mode} tp {item.tp}: drafted greedy equals target-only greedy", item.exact + item.ties + item.defects
+    return Comparison(name=name, holds=item.defects == 0, measured=f"{item.exact} exact, {item.ties} ties, {item.defects} defects", expected=f"0 defects of {total} prompts")
 
 
 def environment(config: SmokeConfig) -> dict[str, str]:
