@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
+from speculators_convert.container.gguf import GgufFault, GgufFile, parse_gguf
 from speculators_convert.container.header import Header, HeaderFault, Tensor, header_length, parse
 from speculators_convert.container.index import INDEX_NAME, parse_index
 from speculators_convert.container.strict_json import loads
@@ -50,6 +52,8 @@ class Checkpoint:
     tensors: Mapping[str, Location]
     payloads: Mapping[str, bytes] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
+    gguf: Mapping[str, GgufFile] = field(default_factory=dict)
+    """GGUF files at the top, read only where there is no safetensors file; their tensors then stand in `tensors`."""
 
     @property
     def config(self) -> Mapping[str, JsonValue]:
@@ -72,7 +76,12 @@ def collect(source: Source, *, payloads: Iterable[str] = SMALL_TENSORS) -> Check
     files = source.files()
     faults = [Fault("refused-file", info.path, info.refused) for info in files if info.refused]
     readable = {info.path: info for info in files if not info.refused}
+    ggufs = _ggufs(source, readable, faults)
     documents = _documents(source, readable, faults)
+    if ggufs:
+        return _from_ggufs(source, files, documents, ggufs, payloads, faults)
+    if "config.json" not in readable:
+        faults.append(Fault("config-missing", "config.json", "there is no config.json", measured="missing", expected="a JSON object"))
     shards = _shards(readable, documents, faults)
     headers = {}
     for path in shards:
@@ -81,8 +90,36 @@ def collect(source: Source, *, payloads: Iterable[str] = SMALL_TENSORS) -> Check
         except HeaderFault as fault:
             faults.append(Fault(fault.kind, path, fault.message, fault.tensor, fault.measured, fault.expected))
     tensors = _locate(headers, documents, faults)
-    small = {name: source.read(tensors[name].file, tensors[name].tensor.start, tensors[name].tensor.stop) for name in payloads if _is_small(tensors.get(name))}
-    return Checkpoint(source.id, files, documents, headers, tensors, small, tuple(faults))
+    return Checkpoint(source.id, files, documents, headers, tensors, _payloads(source, tensors, payloads), tuple(faults))
+
+
+def _payloads(source: Source, tensors: Mapping[str, Location], names: Iterable[str]) -> dict[str, bytes]:
+    return {name: source.read(tensors[name].file, tensors[name].tensor.start, tensors[name].tensor.stop) for name in names if _is_small(tensors.get(name))}
+
+
+def _ggufs(source: Source, readable: Mapping[str, FileInfo], faults: list[Fault]) -> dict[str, GgufFile]:
+    if any(path.endswith(".safetensors") and "/" not in path for path in readable):
+        return {}
+    found: dict[str, GgufFile] = {}
+    for path, info in readable.items():
+        if not path.endswith(".gguf") or "/" in path:
+            continue
+        try:
+            found[path] = parse_gguf(partial(source.read, path), info.size_bytes)
+        except GgufFault as fault:
+            faults.append(Fault("gguf-invalid", path, fault.message, fault.tensor, fault.measured, fault.expected))
+    return found
+
+
+def _from_ggufs(
+    source: Source, files: tuple[FileInfo, ...], documents: Mapping[str, JsonValue], ggufs: Mapping[str, GgufFile], payloads: Iterable[str], faults: list[Fault]
+) -> Checkpoint:
+    """Each GGUF stands alone, so a name may stand in several (a target beside its draft); the first file's tensor is listed."""
+    tensors: dict[str, Location] = {}
+    for path, file in ggufs.items():
+        for tensor in file.tensors:
+            tensors.setdefault(tensor.name, Location(path, tensor))
+    return Checkpoint(source.id, files, documents, {}, tensors, _payloads(source, tensors, payloads), tuple(faults), ggufs)
 
 
 def read_header(source: Source, info: FileInfo) -> Header:
@@ -118,8 +155,6 @@ def _documents(source: Source, readable: Mapping[str, FileInfo], faults: list[Fa
     config = found.get("config.json")
     if config is not None and not isinstance(config, dict):
         faults.append(Fault("config-not-object", "config.json", "the config is not a JSON object", measured=type(config).__name__, expected="object"))
-    if "config.json" not in readable:
-        faults.append(Fault("config-missing", "config.json", "there is no config.json", measured="missing", expected="a JSON object"))
     return found
 
 
@@ -139,8 +174,14 @@ def _shards(readable: Mapping[str, FileInfo], documents: Mapping[str, JsonValue]
         if shard not in readable:
             faults.append(Fault("index-missing-shard", INDEX_NAME, "the index names a file that is not there", measured=shard[:120], expected="a file beside the index"))
         elif not shard.endswith(".safetensors"):
-            faults.append(Fault("index-missing-shard", INDEX_NAME, "the index names a weight file of another kind, which is not read", measured=shard[:120], expected="a .safetensors file"))
-    faults.extend(Fault("index-unlisted-file", path, "the index does not name this weight file", measured=path, expected="each shard named in the index") for path in present if path not in named)
+            faults.append(
+                Fault("index-missing-shard", INDEX_NAME, "the index names a weight file of another kind, which is not read", measured=shard[:120], expected="a .safetensors file")
+            )
+    faults.extend(
+        Fault("index-unlisted-file", path, "the index does not name this weight file", measured=path, expected="each shard named in the index")
+        for path in present
+        if path not in named
+    )
     return [shard for shard in named if shard in readable and shard.endswith(".safetensors")]
 
 
@@ -152,7 +193,9 @@ def _locate(headers: Mapping[str, Header], documents: Mapping[str, JsonValue], f
         for tensor in header.tensors:
             if weight_map and weight_map.get(tensor.name) != path:
                 kind = "index-unlisted-tensor" if tensor.name not in weight_map else "index-wrong-shard"
-                faults.append(Fault(kind, path, "index and shard disagree on a tensor", tensor.name, measured=f"in {path}", expected=weight_map.get(tensor.name, "listed in the index")))
+                faults.append(
+                    Fault(kind, path, "index and shard disagree on a tensor", tensor.name, measured=f"in {path}", expected=weight_map.get(tensor.name, "listed in the index"))
+                )
             if tensor.name in found:
                 faults.append(Fault("duplicate-tensor", path, "the tensor stands in two files", tensor.name, measured=f"{found[tensor.name].file} and {path}", expected="one file"))
                 if weight_map.get(tensor.name) != path:

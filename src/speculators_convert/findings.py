@@ -79,7 +79,9 @@ class SizeInfo(Model):
 
     tensor_bytes: int
     per_rank_bytes: dict[str, int] = Field(description="TP degree to bytes per rank: heads, MLP and vocabulary rows split, norms, fc and markov_w1 replicated")
-    read_per_block_bytes: int = Field(description="Backbone and head once, markov_w2 once per drafted token, one markov_w1 row per token, the head borrowed from the target included")
+    read_per_block_bytes: int = Field(
+        description="Backbone and head once, markov_w2 once per drafted token, one markov_w1 row per token, the head borrowed from the target included"
+    )
     borrowed_head_bytes: int = Field(description="Part of read_per_block_bytes that lies in the target's lm_head")
 
 

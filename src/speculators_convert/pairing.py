@@ -81,7 +81,9 @@ def _integer(value: JsonValue) -> int | None:
     return value if type(value) is int else None
 
 
-def _head_rows(draft_source: Source, spec: DraftSpec | None, tables: VocabularyTables | None, target_source: Source, head: Location | None) -> tuple[tuple[HeadRow, ...] | None, str]:
+def _head_rows(
+    draft_source: Source, spec: DraftSpec | None, tables: VocabularyTables | None, target_source: Source, head: Location | None
+) -> tuple[tuple[HeadRow, ...] | None, str]:
     own = spec.tensors.get("lm_head.weight") if spec else None
     if spec is None or own is None or len(own.shape) != 2:
         return None, "the draft has no head of its own"

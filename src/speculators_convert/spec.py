@@ -33,7 +33,7 @@ class D2T(StrEnum):
     OFFSET = "offset"
     """target id = draft id + d2t[draft id] (speculators)."""
     ABSOLUTE = "absolute"
-    """target id = d2t[draft id]: not a form that any known engine reads; a mistake."""
+    """target id = d2t[draft id]: the form inside a llama.cpp GGUF; in safetensors no known engine reads it, so it is a mistake there."""
 
 
 class MarkovKind(StrEnum):
@@ -99,6 +99,15 @@ class Rope(Model):
     ignored: tuple[str, ...] = Field(default=(), description="Keys in the file that a draft does not use (mrope_section, ...)")
 
 
+class Bundled(Model):
+    """A draft that lies inside its target's files; it is read and explained, not written on its own."""
+
+    stages: int = Field(description="Number of distinct `mtp.N.` stages, each one draft layer")
+    tensors: int
+    tensor_bytes: int
+    layer_ids_are_inputs: bool = Field(description="The file counts layer inputs (DeepSeek-V4.1), not outputs")
+
+
 class Verifier(Model):
     """The target model that the draft was trained for."""
 
@@ -141,6 +150,9 @@ class DraftSpec(Model):
     num_target_layers: int | None = Field(default=None, description="Depth of the target, when the file states it")
     speculative_tokens: int | None = Field(default=None, description="As stated in proposal_methods; equals gamma in a sound file")
     producer_version: str | None = None
+    quantization: str | None = Field(default=None, description="Weight quantization that the file states (quant_algo or quant_method)")
+    attention_sinks: bool = Field(default=False, description="The layers have learned sink biases, which only some engines apply")
+    bundled: Bundled | None = None
     tensors: dict[str, TensorRef] = Field(default_factory=dict, description="By role: the tensor's name in the Speculators layout")
     unknown_tensors: tuple[str, ...] = ()
     evidence: tuple[Evidence, ...] = ()
@@ -198,6 +210,8 @@ def expected_shapes(spec: DraftSpec) -> dict[str, tuple[int | None, ...]]:
     vocab, draft_vocab = spec.target_vocab_size, spec.draft_vocab_size
     taps = len(spec.target_layer_ids) if spec.target_layer_ids is not None else None
     target_h = spec.target_hidden_size or h
+    if spec.bundled:
+        return _head_shapes(spec)
     shapes: dict[str, tuple[int | None, ...]] = {"fc.weight": (h, _times(taps, target_h)), "hidden_norm.weight": (h,), "norm.weight": (h,)}
     for index in range(spec.num_hidden_layers or 0):
         rows = {"q_proj": (_times(heads, dim), h), "k_proj": (_times(kv, dim), h), "v_proj": (_times(kv, dim), h), "o_proj": (h, _times(heads, dim))}

@@ -47,7 +47,8 @@ def read_kind(tables: VocabularyTables, target_vocab_size: int | None) -> tuple[
         return D2T.NONE, "there is no d2t table"
     members = tables.members()
     if members is not None and members.size == tables.d2t.size:
-        if np.array_equal(tables.targets(D2T.OFFSET), members):
+        offsets = tables.targets(D2T.OFFSET)
+        if offsets is not None and np.array_equal(offsets, members):
             return D2T.OFFSET, "arange + d2t gives exactly the ids that t2d marks"
         if np.array_equal(tables.d2t, members):
             return D2T.ABSOLUTE, "d2t itself gives exactly the ids that t2d marks"

@@ -14,57 +14,33 @@ from rich.text import Text
 from speculators_convert.findings import EngineVerdict, Finding, Report, SizeInfo, TensorRow
 from speculators_convert.geometry import human_bytes
 from speculators_convert.model import Severity
-from speculators_convert.report.base import OUTCOME_WORDS, Reporter, facts, printable, where
-from speculators_convert.verdict import GateReport, Reason
 
+_UNWRAPPED = 100_000
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 _VERDICT_STYLE = {"loads": "green", "needs-normalize": "yellow", "unsupported": "red", "unknown": "dim"}
 
 
+def render_plain(report: Report) -> str:
+    """The report without colour, unwrapped, for a pipe or a file."""
+    buffer = io.StringIO()
+    print_report(report, Console(file=buffer, width=_UNWRAPPED, no_color=True, highlight=False))
+    return "".join(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
+
+
 def print_report(report: Report, console: Console) -> None:
     """Write the whole report."""
-    report = printable(report)
     console.print(Text(report.source.name, style="bold"), Text(f"{report.source.kind}, {len(report.source.files)} files, {human_bytes(report.source.total_bytes)}", style="dim"))
     for title, body in _sections(report):
         console.print()
         console.print(Text(title, style="bold underline"))
-        console.print(Padding(body, (0, 0, 0, 2)))
+        console.print(Padding(body, (0, 0, 0, 2), expand=False))
+    if report.engines:
+        console.print()
+        console.print(Text("Engines", style="bold underline"))
+        for engine in report.engines:
+            _print_engine(engine, console)
     console.print()
     console.print(_summary(report))
-
-
-def render_gate(gate: GateReport) -> str:
-    """The gate's answer as plain text."""
-    buffer = io.StringIO()
-    print_gate(gate, Console(file=buffer, soft_wrap=True, highlight=False, no_color=True))
-    return buffer.getvalue()
-
-
-REPORTER = Reporter("text", render_gate)
-
-
-def print_gate(gate: GateReport, console: Console) -> None:
-    """Write the gate's answer: each requirement, and under it why it is not met."""
-    gate = printable(gate)
-    style = "green" if gate.outcome == "pass" else "bold red"
-    console.print(Text.assemble((OUTCOME_WORDS[gate.outcome], style), f"  {gate.reference}  ", (f"policy {gate.policy}", "dim")))
-    for requirement in gate.requirements:
-        mark = ("ok  ", "green") if requirement.met else ("FAIL", "bold red")
-        console.print(Text.assemble("  ", mark, f"  {requirement.title}", (f"  {requirement.measured}" if requirement.measured else "", "dim")))
-        for reason in requirement.reasons:
-            console.print(_reason(gate, reason))
-    for item in gate.waived:
-        console.print(Text(f"  waived {item.code} until {item.expires}: {item.message} ({item.reason})", style="dim"))
-    for note in gate.notes:
-        console.print(Text(f"  note: {note}", style="dim"))
-
-
-def _reason(gate: GateReport, reason: Reason) -> RenderableType:
-    places = zip(gate.report.findings if gate.report else (), gate.places, strict=False)
-    spot = next((where(finding, place) for finding, place in places if (finding.code, finding.message) == (reason.code, reason.message)), reason.file)
-    rows = {"where": spot, "what": facts(reason.measured, reason.expected), "do": reason.hint}
-    body = [Text(f"{name:<6} {value}", style="dim") for name, value in rows.items() if value]
-    return Group(Text.assemble("        ", (reason.code, "bold"), f"  {reason.message}"), Padding(Group(*body), (0, 0, 0, 17)))
 
 
 def _sections(report: Report) -> Iterator[tuple[str, RenderableType]]:
@@ -79,8 +55,6 @@ def _sections(report: Report) -> Iterator[tuple[str, RenderableType]]:
         yield "Size", _size(report.size)
     if report.findings:
         yield "Findings", Group(*(_finding(finding) for finding in report.findings))
-    if report.engines:
-        yield "Engines", Group(*(_engine(engine) for engine in report.engines))
 
 
 def _evidence(report: Report) -> RenderableType:
@@ -115,13 +89,16 @@ def _finding(finding: Finding) -> RenderableType:
     where = finding.file + (f"#{finding.pointer}" if finding.pointer else "")
     details = {"subject": finding.subject, "where": where, "measured": finding.measured, "expected": finding.expected, "do": finding.hint}
     body = [Text(f"{name:<9} {value}", style="dim") for name, value in details.items() if value]
-    return Group(head, Padding(Group(*body), (0, 0, 0, 9)))
+    return Group(head, Padding(Group(*body), (0, 0, 0, 9), expand=False))
 
 
-def _engine(engine: EngineVerdict) -> RenderableType:
-    head = Text.assemble((f"{engine.engine} {engine.version}", "bold"), "  ", (engine.verdict, _VERDICT_STYLE[engine.verdict]))
-    lines = [Text(reason) for reason in engine.reasons] + ([Text(f"$ {line}", style="dim") for line in engine.launch.splitlines()])
-    return Group(head, Padding(Group(*lines), (0, 0, 0, 4)))
+def _print_engine(engine: EngineVerdict, console: Console) -> None:
+    """Commands are never wrapped, so that they can be copied."""
+    console.print(Text.assemble("  ", (f"{engine.engine} {engine.version}", "bold"), "  ", (engine.verdict, _VERDICT_STYLE[engine.verdict])))
+    if engine.reasons:
+        console.print(Padding(Group(*(Text(reason) for reason in engine.reasons)), (0, 0, 0, 6), expand=False))
+    for line in engine.launch.splitlines():
+        console.print(Text(f"      $ {line}", style="dim"), soft_wrap=True)
 
 
 def _summary(report: Report) -> Text:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from speculators_convert.checkpoint import Checkpoint, collect
 from speculators_convert.digest import checkpoint_digest
 from speculators_convert.errors import SmokeError, UsageError
-from speculators_convert.smoke.reference import Progress, ReferenceRun
-from speculators_convert.smoke_result import CheckpointDigest, Comparison, ModeResult, Prompt, SmokeConfig, SmokeOptions, SmokeResult
+from speculators_convert.smoke import reference
+from speculators_convert.smoke.prompts import read_prompts
+from speculators_convert.smoke.reference import Progress
+from speculators_convert.smoke_result import Comparison, ModeResult, Prompt, SmokeConfig, SmokeOptions, SmokeResult
 from speculators_convert.sources import LocalSource, Source, open_source
 from speculators_convert.spec import DraftSpec
 from speculators_convert.version import __version__
@@ -22,23 +26,32 @@ def prove(spec: DraftSpec, checkpoint: Checkpoint, source: Source, options: Smok
     """The result of one run; verdict `not-run`, with the reason, when the engine could not be started."""
     if options.engine not in ENGINES:
         raise UsageError("there is no such engine", where="--engine", measured=options.engine, expected="one of " + ", ".join(ENGINES))
-    digest = checkpoint_digest(source, checkpoint)
+    result = partial(SmokeResult, tool_version=__version__, checkpoint=checkpoint_digest(source, checkpoint), engine=options.engine, engine_reason="stated")
     try:
         target = target_folder(spec, source, options.target)
         config = _configure(spec, source, target, options)
-        prompts = _prompts(options, target, config.dtype)
-        run = _engine(config, spec, source, target, prompts, progress)
+        run = reference.run(config, spec, source, target, _prompts(options, target, config.dtype), progress)
     except SmokeError as error:
         reason = "; ".join(text for text in (str(error), error.hint) if text)
-        return _result(digest, None, options, SmokeConfig(draft=source.id.name, target=options.target or ""), None, ("not-run", (reason,)))
-    target_source = LocalSource(target)
-    return _result(digest, checkpoint_digest(target_source, collect(target_source, payloads=())), options, config, run, judge(run, config))
+        return result(target=None, environment={}, parameters=options.model_dump(mode="json"), modes=(), comparisons=(), verdict="not-run", reasons=(reason,))
+    opened = LocalSource(target)
+    comparisons = (*run.comparisons, *_bounds(run.modes, config))
+    verdict, reasons = judge(comparisons)
+    return result(
+        target=checkpoint_digest(opened, collect(opened, payloads=())),
+        environment=run.environment,
+        parameters=config.model_dump(mode="json"),
+        modes=run.modes,
+        comparisons=comparisons,
+        verdict=verdict,
+        reasons=reasons,
+    )
 
 
-def judge(run: ReferenceRun, config: SmokeConfig) -> tuple[str, tuple[str, ...]]:
-    """Verdict and reasons: every comparison holds, something was drafted, and the acceptance length reaches floor and expectation."""
-    failed = [f"{item.name}: measured {item.measured}, expected {item.expected}" for item in (*run.comparisons, *_bounds(run.modes, config)) if not item.holds]
-    return ("fail", tuple(failed)) if failed else ("pass", ("every comparison holds",))
+def judge(comparisons: Sequence[Comparison]) -> tuple[str, tuple[str, ...]]:
+    """`pass` when every comparison holds; else `fail` with each that does not."""
+    failed = tuple(f"{item.name}: measured {item.measured}, expected {item.expected}" for item in comparisons if not item.holds)
+    return ("fail", failed) if failed else ("pass", ("every comparison holds",))
 
 
 def target_folder(spec: DraftSpec, source: Source, stated: str | None) -> Path:
@@ -89,32 +102,5 @@ def _device() -> str:
 
 def _prompts(options: SmokeOptions, target: Path, dtype: str) -> tuple[Prompt, ...]:
     """The prompts; continuations recorded in float32 are compared in float32 only."""
-    from speculators_convert.smoke.prompts import read_prompts  # noqa: PLC0415
-
     prompts = read_prompts(Path(options.prompts) if options.prompts else DEFAULT_PROMPTS, target)
     return prompts if dtype == "float32" else tuple(Prompt(input_ids=prompt.input_ids) for prompt in prompts)
-
-
-def _engine(config: SmokeConfig, spec: DraftSpec, source: Source, target: Path, prompts: tuple[Prompt, ...], progress: Progress) -> ReferenceRun:  # noqa: PLR0917
-    from speculators_convert.smoke import reference  # noqa: PLC0415
-
-    return reference.run(config, spec, source, target, prompts, progress)
-
-
-def _result(
-    digest: CheckpointDigest, target: CheckpointDigest | None, options: SmokeOptions, config: SmokeConfig, run: ReferenceRun | None, verdict: tuple[str, tuple[str, ...]]
-) -> SmokeResult:  # noqa: PLR0917
-    bounds = _bounds(run.modes, config) if run else ()
-    return SmokeResult(
-        tool_version=__version__,
-        checkpoint=digest,
-        target=target,
-        engine=options.engine,
-        engine_reason="stated",
-        environment=run.environment if run else {},
-        parameters=config.model_dump(mode="json"),
-        modes=run.modes if run else (),
-        comparisons=(*run.comparisons, *bounds) if run else (),
-        verdict=verdict[0],
-        reasons=verdict[1],
-    )

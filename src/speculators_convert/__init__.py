@@ -1,0 +1,25 @@
+"""Read, check, rewrite and prove DSpark speculative-decoding drafts.
+
+    from speculators_convert import inspect, normalize, smoke
+
+Each returns the pydantic model behind the command's JSON. Importing the package loads neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from speculators_convert.version import __version__
+
+if TYPE_CHECKING:
+    from speculators_convert.api import inspect, normalize, smoke
+
+__all__ = ["__version__", "inspect", "normalize", "smoke"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("inspect", "normalize", "smoke"):
+        from speculators_convert import api  # noqa: PLC0415
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

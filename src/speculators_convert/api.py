@@ -1,0 +1,131 @@
+"""The Python API: `inspect`, `normalize` and `smoke` return the values behind the JSON. The only module that chains stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from speculators_convert import checks, engines, geometry
+from speculators_convert.checkpoint import Checkpoint, collect
+from speculators_convert.errors import RefusedError
+from speculators_convert.findings import FormatInfo, Report, SourceInfo
+from speculators_convert.formats import Reading, detect
+from speculators_convert.layouts import DEFAULT_LAYOUT, Options, find
+from speculators_convert.model import Severity
+from speculators_convert.pairing import Pairing, collect_pairing
+from speculators_convert.plan import RewritePlan
+from speculators_convert.receipt import Receipt
+from speculators_convert.smoke_result import SmokeOptions, SmokeResult
+from speculators_convert.sources import Source, open_source
+from speculators_convert.spec import DraftSpec, Settings
+from speculators_convert.version import __version__
+from speculators_convert.vocabulary import VocabularyTables, read_tables
+from speculators_convert.write import execute
+
+Progress = Callable[[int, int, str], None]
+"""Called with (done, total, what) during long work."""
+
+
+def no_progress(done: int, total: int, what: str) -> None:
+    """Shows nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """All that one look at a checkpoint gathered."""
+
+    source: Source
+    checkpoint: Checkpoint
+    reading: Reading | None
+    tables: VocabularyTables | None
+    pairing: Pairing | None
+    report: Report
+
+    @property
+    def spec(self) -> DraftSpec:
+        """The normal form; `RefusedError` when there is none."""
+        if self.reading is None:
+            raise RefusedError("the format was not recognised", where=self.source.id.name, hint="run inspect: it lists what was looked for")
+        return self.reading.spec
+
+
+def inspect(reference: str, *, target: str | None = None, tp: Iterable[int] = (), settings: Settings | None = None) -> Report:
+    """Look at a checkpoint (a folder) without loading weights; see `findings.Report`. `SourceError` when it cannot be read."""
+    return look(reference, target=target, tp=tp, settings=settings).report
+
+
+def look(reference: str, *, target: str | None = None, tp: Iterable[int] = (), settings: Settings | None = None) -> Inspection:
+    """`inspect` with the values that later stages need."""
+    source, stated, degrees = open_source(reference), settings or Settings(), tuple(sorted(set(tp)))
+    checkpoint = collect(source)
+    detection = detect(checkpoint)
+    reading = detection.format.read(checkpoint, stated) if detection.format else None
+    tables = read_tables(checkpoint) if reading else None
+    pairing = None
+    if target is not None:
+        target_source = open_source(target)
+        pairing = collect_pairing(source, reading.spec if reading else None, tables, target_source, collect(target_source))
+    evidence = checks.Evidence(
+        checkpoint=checkpoint, settings=stated, tp_degrees=degrees, format_name=detection.format.name if detection.format else None,
+        reading=reading, spec=reading.spec if reading else None, tables=tables, pairing=pairing,
+    )  # fmt: skip
+    findings, skipped = checks.run(evidence)
+    spec = reading.spec if reading else None
+    report = Report(
+        tool_version=__version__,
+        source=SourceInfo(
+            kind=source.id.kind,
+            name=source.id.name,
+            revision=source.id.revision,
+            files=tuple(info.path for info in checkpoint.files),
+            total_bytes=sum(info.size_bytes for info in checkpoint.files),
+        ),
+        format=FormatInfo(name=detection.format.name if detection.format else "unknown", title=detection.format.title if detection.format else "not recognised", why=detection.why),
+        spec=spec,
+        geometry=geometry.describe(spec) if spec else (),
+        tensors=geometry.tensor_rows(spec) if spec else (),
+        size=geometry.sizes(spec, degrees) if spec else None,
+        findings=findings,
+        skipped=skipped,
+        engines=engines.verdicts(spec, checkpoint, reference, degrees, pairing=pairing) if spec else (),
+    )
+    return Inspection(source, checkpoint, reading, tables, pairing, report)
+
+
+def refuse_errors(inspection: Inspection) -> None:
+    """`RefusedError` when the report has a finding of severity error."""
+    errors = [finding for finding in inspection.report.findings if finding.severity is Severity.ERROR]
+    if errors:
+        lines = "; ".join(f"{finding.code} {finding.message} ({finding.subject}: measured {finding.measured}, expected {finding.expected})" for finding in errors[:5])
+        more = f" and {len(errors) - 5} more" if len(errors) > 5 else ""
+        raise RefusedError(f"the checkpoint has {len(errors)} error(s): {lines}{more}", where=inspection.source.id.name, hint=errors[0].hint)
+
+
+def plan_rewrite(inspection: Inspection, *, layout: str = DEFAULT_LAYOUT) -> RewritePlan:
+    """What `normalize` would write; `RefusedError` when the checkpoint has errors or the layout cannot express the draft."""
+    chosen = find(layout)
+    refuse_errors(inspection)
+    return chosen.plan(inspection.spec, inspection.checkpoint, Options(pairing=inspection.pairing))
+
+
+def normalize(
+    reference: str, out: Path, *, layout: str = DEFAULT_LAYOUT, target: str | None = None, tp: Iterable[int] = (), settings: Settings | None = None, progress: Progress = no_progress,
+) -> Receipt:  # fmt: skip
+    """Rewrite a checkpoint into `out`, which must not exist, byte-exactly; the receipt also lies in `out`."""
+    inspection = look(reference, target=target, tp=tp, settings=settings)
+    plan = plan_rewrite(inspection, layout=layout)
+    return execute(plan, inspection.source, out, progress=lambda done, total: progress(done, total, "writing"))
+
+
+def smoke(reference: str | None = None, *, options: SmokeOptions | None = None, settings: Settings | None = None, progress: Progress = no_progress) -> SmokeResult:
+    """Run a draft against its target and compare with target-only decoding. Without `reference`, the pair that ships with the package."""
+    from speculators_convert.smoke import pair, proof  # noqa: PLC0415
+
+    chosen = options or SmokeOptions()
+    if reference is None:
+        reference = str(pair.DRAFT)
+        chosen = chosen.model_copy(update={"target": chosen.target or str(pair.TARGET), "prompts": chosen.prompts or str(pair.PROMPTS)})
+    inspection = look(reference, settings=settings)
+    refuse_errors(inspection)
+    return proof.prove(inspection.spec, inspection.checkpoint, inspection.source, chosen, progress)

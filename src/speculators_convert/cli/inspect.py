@@ -1,0 +1,31 @@
+"""`spec-convert inspect`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from speculators_convert.cli import output
+from speculators_convert.cli.options import FailOn, Format, OutputFormat, Reference, Set, Target, TensorParallel, parse_settings
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command("inspect")
+    def command(
+        reference: Reference,
+        target: Target = None,
+        tp: TensorParallel = None,
+        settings: Set = None,
+        fail_on: Annotated[FailOn, typer.Option("--fail-on", help="Lowest severity that makes the exit status 1.")] = FailOn.ERROR,
+        output_format: OutputFormat = Format.TEXT,
+    ) -> None:
+        """Say what a draft checkpoint is, what is wrong with it, and which engines read it."""
+        from speculators_convert.api import inspect  # noqa: PLC0415
+
+        report = inspect(reference, target=target, tp=tp or (), settings=parse_settings(settings))
+        output.report(report, output_format)
+        worst = report.worst()
+        raise typer.Exit(int(worst is not None and worst.rank >= fail_on.severity.rank))

@@ -1,0 +1,113 @@
+"""Where answers go: stdout has the answer only, stderr the rest."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from speculators_convert.cli.options import Format
+from speculators_convert.errors import WriteError
+from speculators_convert.model import Model, pretty_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from speculators_convert.api import Progress
+    from speculators_convert.findings import Report
+    from speculators_convert.plan import RewritePlan
+    from speculators_convert.receipt import Receipt
+    from speculators_convert.smoke_result import SmokeResult
+
+
+def json(value: Model) -> None:
+    """Write a value as JSON."""
+    from speculators_convert.report.json_ import render  # noqa: PLC0415
+
+    sys.stdout.write(render(value))
+
+
+def report(value: Report, output_format: Format) -> None:
+    """Write an inspect report."""
+    if output_format is Format.JSON:
+        json(value)
+        return
+    from rich.console import Console  # noqa: PLC0415
+
+    from speculators_convert.report.text import print_report, render_plain  # noqa: PLC0415
+
+    if sys.stdout.isatty():
+        print_report(value, Console(highlight=False))
+    else:
+        sys.stdout.write(render_plain(value))
+
+
+def plan(value: RewritePlan, output_format: Format) -> None:
+    """Write what a rewrite would do."""
+    if output_format is Format.JSON:
+        json(value)
+        return
+    from speculators_convert.report.rewrite import plan_lines  # noqa: PLC0415
+
+    sys.stdout.write("\n".join(plan_lines(value)) + "\n")
+
+
+def receipt(value: Receipt, out: Path, output_format: Format) -> None:
+    """Write what a rewrite did."""
+    if output_format is Format.JSON:
+        sys.stdout.write(pretty_json(value.document()))
+        return
+    from speculators_convert.report.rewrite import receipt_lines  # noqa: PLC0415
+
+    sys.stdout.write("\n".join(receipt_lines(value, out)) + "\n")
+
+
+def smoke(value: SmokeResult, output_format: Format, out: Path | None) -> None:
+    """Write a smoke result, and its JSON to `out`."""
+    from speculators_convert.report.json_ import render  # noqa: PLC0415
+
+    if out is not None:
+        write_file(out, render(value))
+    if output_format is Format.JSON:
+        json(value)
+        return
+    from speculators_convert.report.smoke_text import smoke_lines  # noqa: PLC0415
+
+    sys.stdout.write("\n".join(smoke_lines(value)) + "\n")
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a result file; `WriteError` says why it could not be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise WriteError(f"cannot write the file ({error.strerror})", where=str(path), hint="name a file in a folder that exists and that you may write to") from error
+
+
+def note(text: str) -> None:
+    """Write a line to stderr."""
+    sys.stderr.write(text + "\n")
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """A progress callback that draws bars on a terminal's stderr, and nothing elsewhere."""
+    from speculators_convert.api import no_progress  # noqa: PLC0415
+
+    if not sys.stderr.isatty():
+        yield no_progress
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.progress import Progress as Bars
+
+    with Bars(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=Console(file=sys.stderr), transient=True) as bars:
+        tasks: dict[str, int] = {}
+
+        def update(done: int, total: int, what: str) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)  # type: ignore[arg-type]
+
+        yield update
