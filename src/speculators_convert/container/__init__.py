@@ -1,1 +1,1 @@
-"""The safetensors byte format: pure functions over bytes."""
+"""File formats for weights, safetensors and GGUF, and strict JSON: pure functions over bytes."""

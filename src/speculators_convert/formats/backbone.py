@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.formats.base import ConfigReader
 from speculators_convert.formats.evidence import EvidenceLog
+from speculators_convert.formats.places import Places
 from speculators_convert.formats.roles import layer_count
 from speculators_convert.spec import AttentionKind, ConfidenceHead, MarkovHead, MarkovKind, Rope, Settings, TensorRef
 
@@ -16,6 +19,8 @@ _ROPE_SCALING_KEYS = {
 _ROPE_IGNORED_KEYS = ("mrope_section", "mrope_interleaved", "partial_rotary_factor")
 DEFAULT_THETA = 10_000.0
 _DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "U8": "uint8", "I8": "int8"}
+
+_FLOATS = ("BF16", "F16", "F32", "F64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,9 @@ def read_widths(log: EvidenceLog, tensors: Tensors, backbone: ConfigReader, stat
     dim = dim or dim_default
     return Widths(
         hidden_size=hidden,
-        intermediate_size=log.pick("intermediate_size", (tensors.size("layers.0.mlp.gate_proj.weight", 0), tensors.where("layers.0.mlp.gate_proj.weight")), _config(backbone, "intermediate_size")),
+        intermediate_size=log.pick(
+            "intermediate_size", (tensors.size("layers.0.mlp.gate_proj.weight", 0), tensors.where("layers.0.mlp.gate_proj.weight")), _config(backbone, "intermediate_size")
+        ),
         num_hidden_layers=log.pick("num_hidden_layers", (layer_count(tensors.by_role), "layers.* tensors"), _config(backbone, "num_hidden_layers")),
         num_attention_heads=log.pick("num_attention_heads", _heads(tensors, "q_proj", dim), (heads_stated, backbone.at("num_attention_heads"))),
         num_key_value_heads=log.pick("num_key_value_heads", _heads(tensors, "k_proj", dim), _config(backbone, "num_key_value_heads")),
@@ -80,49 +87,62 @@ def read_widths(log: EvidenceLog, tensors: Tensors, backbone: ConfigReader, stat
     )
 
 
-def read_markov(log: EvidenceLog, tensors: Tensors, config: ConfigReader, settings: Settings) -> MarkovHead | None:
+def read_markov(log: EvidenceLog, tensors: Tensors, places: Places, settings: Settings) -> MarkovHead | None:
     """Kind and rank of the Markov head; None when neither tensors nor config know of one."""
     w1, w2 = "markov_head.markov_w1.weight", "markov_head.markov_w2.weight"
-    rank = log.pick("markov_rank", (tensors.size(w1, 1), tensors.where(w1)), (tensors.size(w2, 1), tensors.where(w2)), (config.integer("markov_rank", minimum=0), config.at("markov_rank")))
-    label = config.choice("markov_head_type", tuple(MarkovKind))
     present = w1 in tensors.by_role or w2 in tensors.by_role
-    kind = log.pick(
-        "markov_head_type",
-        (settings.markov_head_type, "--set markov_head_type"),
-        (_kind_of(tensors) if present else None, "markov_head.* tensors"),
-        (MarkovKind(label) if label else None, config.at("markov_head_type")),
+    rank = log.pick(
+        "markov_rank", (tensors.size(w1, 1), tensors.where(w1)), (tensors.size(w2, 1), tensors.where(w2)), *places.integers("markov_rank", "dspark_markov_rank", minimum=0)
     )
-    return MarkovHead(kind=kind, rank=rank) if present or rank else None
+    labels = [(MarkovKind(value) if value else None, source) for value, source in places.choices("markov_head_type", tuple(MarkovKind))]
+    if not present and not rank:
+        return None
+    kind = log.pick("markov_head_type", (settings.markov_head_type, "--set markov_head_type"), (_kind_of(tensors) if present else None, "markov_head.* tensors"), *labels)
+    return MarkovHead(kind=kind, rank=rank)
 
 
-def read_confidence(log: EvidenceLog, tensors: Tensors, config: ConfigReader, rank: int | None, hidden: int | None) -> ConfidenceHead | None:
+def read_confidence(log: EvidenceLog, tensors: Tensors, places: Places, rank: int | None, hidden: int | None) -> ConfidenceHead | None:
     """The confidence head; its input width says whether it sees the Markov embedding."""
-    width = tensors.size("confidence_head.proj.weight", 1)
-    enabled = config.boolean("enable_confidence_head")
-    present = "confidence_head.proj.weight" in tensors.by_role
-    log.pick("enable_confidence_head", (present if tensors.by_role else None, "confidence_head.* tensors"), (enabled, config.at("enable_confidence_head")))
-    stated = config.boolean("confidence_head_with_markov")
+    role = "confidence_head.proj.weight"
+    width, present = tensors.size(role, 1), role in tensors.by_role
+    log.pick("enable_confidence_head", (present if tensors.by_role else None, "confidence_head.* tensors"), *places.booleans("enable_confidence_head", "use_confidence_head"))
+    stated = places.booleans("confidence_head_with_markov")
     if not present:
         return None
     fits = None if width is None or hidden is None else True if rank and width == hidden + rank else False if width == hidden else None
-    with_markov = log.pick("confidence_head_with_markov", (fits, tensors.where("confidence_head.proj.weight")), (stated, config.at("confidence_head_with_markov")))
+    with_markov = log.pick("confidence_head_with_markov", (fits, tensors.where(role)), *stated)
     return ConfidenceHead(with_markov=bool(with_markov), bias="confidence_head.proj.bias" in tensors.by_role)
+
+
+def read_quantization(checkpoint: Checkpoint, config: ConfigReader) -> str | None:
+    """Name of the weight quantization, from `quantization_config` or the two files that exporters write beside it."""
+    stated = [_quantization(config.sub("quantization_config"))]
+    for name in ("hf_quant_config.json", "quantization_config.json"):
+        document = checkpoint.documents.get(name)
+        reader = ConfigReader(document if isinstance(document, dict) else {}, file=name, problems=config.problems)
+        stated += [_quantization(reader.sub("quantization")), _quantization(reader)]
+    return next((name for name in stated if name), None)
+
+
+def _quantization(reader: ConfigReader) -> str | None:
+    return reader.string("quant_algo") or reader.string("quant_method")
 
 
 def read_rope(log: EvidenceLog, backbone: ConfigReader, settings: Settings) -> Rope:
     """Rotary embedding from `rope_parameters`, or from the older `rope_theta` and `rope_scaling`. Absent theta is 10000 in every engine."""
     parameters, scaling = backbone.sub("rope_parameters"), backbone.sub("rope_scaling")
+    tables = [parameters, *(parameters.sub(kind.value) for kind in AttentionKind if kind.value in parameters.table)]
     theta = log.pick(
         "rope_theta",
         (settings.rope_theta, "--set rope_theta"),
-        (parameters.number("rope_theta"), parameters.at("rope_theta")),
+        *((table.number("rope_theta"), table.at("rope_theta")) for table in tables),
         (backbone.number("rope_theta"), backbone.at("rope_theta")),
         (scaling.number("rope_theta"), scaling.at("rope_theta")),
     )
     if theta is None:
         theta = log.pick("rope_theta_default", (DEFAULT_THETA, "no theta in the file: 10000 in every engine"))
-    kind = parameters.string("rope_type") or scaling.string("rope_type") or scaling.string("type") or "default"
-    merged = {**scaling.table, **parameters.table}
+    kind = _first(table.string(key) for table in (*tables, scaling) for key in ("rope_type", "type")) or "default"
+    merged = {key: value for table in (scaling, *reversed(tables)) for key, value in table.table.items()}
     ignored = [key for key in _ROPE_IGNORED_KEYS if key in merged or backbone.table.get(key) is not None]
     return Rope(theta=theta, type=kind, scaling={key: value for key, value in sorted(merged.items()) if key in _ROPE_SCALING_KEYS and value is not None}, ignored=tuple(ignored))
 
@@ -143,12 +163,17 @@ def read_layer_types(backbone: ConfigReader, layers: int | None) -> tuple[Attent
 
 
 def read_dtype(log: EvidenceLog, tensors: Tensors, *readers: ConfigReader) -> str | None:
-    """Weight dtype: that of `fc.weight`, then `dtype`, then `torch_dtype`."""
-    ref = tensors.by_role.get("fc.weight") or next(iter(tensors.by_role.values()), None)
+    """Weight dtype: that of `fc.weight` (of `norm.weight` when `fc` is quantized), then `dtype`, then `torch_dtype`."""
+    role = next((name for name in ("fc.weight", "norm.weight") if name in tensors.by_role and tensors.by_role[name].dtype in _FLOATS), "fc.weight")
+    ref = tensors.by_role.get(role) or next(iter(tensors.by_role.values()), None)
     stored = _DTYPES.get(ref.dtype, ref.dtype) if ref else None
     stated = [(reader.string(key), reader.at(key)) for reader in readers for key in ("dtype", "torch_dtype")]
     cleaned = [((value or "").removeprefix("torch.") or None, source) for value, source in stated]
-    return log.pick("dtype", (stored, tensors.where("fc.weight")), *cleaned)
+    return log.pick("dtype", (stored, tensors.where(role)), *cleaned)
+
+
+def _first(values: Iterable[str | None]) -> str | None:
+    return next((value for value in values if value), None)
 
 
 def _config(reader: ConfigReader, key: str) -> tuple[int | None, str]:

@@ -43,12 +43,14 @@ class ConfigReader:
     pointer: str = ""
     file: str = "config.json"
     problems: list[Problem] = field(default_factory=list)
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The file's own spelling of a key, where it is another."""
 
     def sub(self, key: str) -> ConfigReader:
         """A reader for a nested object; empty when the key is absent or null."""
         value = self.table.get(key)
         if value is not None and not isinstance(value, dict):
-            self._reject(key, value, "an object")
+            self.reject(key, value, "an object")
         return ConfigReader(value if isinstance(value, dict) else {}, f"{self.pointer}/{key}", self.file, self.problems)
 
     def integer(self, key: str, *, minimum: int | None = None) -> int | None:
@@ -57,7 +59,8 @@ class ConfigReader:
         if value is None:
             return None
         if type(value) is not int or abs(value) >= 1 << 63 or (minimum is not None and value < minimum):
-            return self._reject(key, value, "an integer" if minimum is None else f"an integer of at least {minimum}")
+            self.reject(key, value, "an integer" if minimum is None else f"an integer of at least {minimum}")
+            return None
         return value
 
     def number(self, key: str) -> float | None:
@@ -66,7 +69,8 @@ class ConfigReader:
         if value is None:
             return None
         if type(value) not in (int, float) or not 0 < value < math.inf or value > 1e300:
-            return self._reject(key, value, "a positive number")
+            self.reject(key, value, "a positive number")
+            return None
         return float(value)
 
     def boolean(self, key: str) -> bool | None:
@@ -74,7 +78,8 @@ class ConfigReader:
         value = self.table.get(key)
         if value is None or isinstance(value, bool):
             return value
-        return self._reject(key, value, "true or false")
+        self.reject(key, value, "true or false")
+        return None
 
     def string(self, key: str) -> str | None:
         """A string that is not empty."""
@@ -82,7 +87,8 @@ class ConfigReader:
         if value is None:
             return None
         if not isinstance(value, str) or not value or len(value) > 4096:
-            return self._reject(key, value, "a string")
+            self.reject(key, value, "a string")
+            return None
         return value
 
     def strings(self, key: str) -> tuple[str, ...]:
@@ -91,7 +97,7 @@ class ConfigReader:
         if value is None:
             return ()
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            self._reject(key, value, "a list of strings")
+            self.reject(key, value, "a list of strings")
             return ()
         return tuple(value)
 
@@ -101,21 +107,32 @@ class ConfigReader:
         if value is None:
             return None
         if not isinstance(value, list) or not value or not all(type(item) is int and abs(item) < 1 << 31 for item in value):
-            return self._reject(key, value, "a list of integers")
+            self.reject(key, value, "a list of integers")
+            return None
         return tuple(value)
 
     def choice(self, key: str, allowed: tuple[str, ...]) -> str | None:
         """A string of a fixed set."""
         value = self.string(key)
         if value is not None and value not in allowed:
-            return self._reject(key, value, "one of " + ", ".join(allowed))
+            self.reject(key, value, "one of " + ", ".join(allowed))
+            return None
         return value
 
     def at(self, key: str) -> str:
         """File and JSON pointer of a key, for evidence."""
-        return f"{self.file}#{self.pointer}/{key}"
+        return f"{self.file}#{self.pointer}/{self.names.get(key, key)}"
 
-    def _reject(self, key: str, value: JsonValue, expected: str) -> None:
-        shown = repr(value)
-        self.problems.append(Problem(f"{key} must be {expected}", subject=key, measured=shown if len(shown) <= 120 else shown[:117] + "...", expected=expected, file=self.file, pointer=f"{self.pointer}/{key}"))
-
+    def reject(self, key: str, value: JsonValue, expected: str) -> None:
+        """Record that the value of `key` cannot be used."""
+        shown, key = repr(value), self.names.get(key, key)
+        problem = Problem(
+            f"{key} must be {expected}",
+            subject=key,
+            measured=shown if len(shown) <= 120 else shown[:117] + "...",
+            expected=expected,
+            file=self.file,
+            pointer=f"{self.pointer}/{key}",
+        )
+        if problem not in self.problems:  # a key may be read more than once
+            self.problems.append(problem)

@@ -25,6 +25,10 @@ class EvidenceLog:
             chosen = value if chosen is None else chosen
         return chosen
 
+    def note(self, fact: str, says: object, source: str) -> None:
+        """Record evidence that decides nothing: another reading that an engine or a tool is known to take."""
+        self.items.append(Evidence(fact=fact, says=show(says), source=source))
+
 
 def show(value: object) -> str:
     """A value as evidence shows it: JSON words for booleans, the plain value of an enum, a list in brackets."""

@@ -23,10 +23,10 @@ def is_role(name: str) -> bool:
 
 
 def resolve(checkpoint: Checkpoint, rename: Callable[[str], str] = str) -> tuple[dict[str, TensorRef], tuple[str, ...]]:
-    """Role to tensor, and the names that have no role. `rename` turns a format's own name into a role."""
+    """Role to tensor, and the names that have no role. `rename` turns a format's own name into a role; a plain name wins over a renamed one."""
     tensors: dict[str, TensorRef] = {}
     unknown: list[str] = []
-    for name, location in checkpoint.tensors.items():
+    for name, location in sorted(checkpoint.tensors.items(), key=lambda item: (rename(item[0]) != item[0], item[0])):
         role = rename(name)
         if not is_role(role) or role in tensors:
             unknown.append(name)

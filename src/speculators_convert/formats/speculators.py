@@ -1,4 +1,4 @@
-"""Speculators checkpoints (`speculators_model_type` "dspark"), 0.7 to 0.9 and older ones without `sample_from_anchor`.
+"""Speculators checkpoints (`speculators_model_type` "dspark" or "dflash"), 0.7 to 0.9 and older ones without `sample_from_anchor`.
 
 Rules: speculators 0.9.0 `models/dspark/config.py` (`speculative_tokens` is `block_size` with a sampled anchor and one
 less without), `models/dflash/core.py` (`aux_hidden_state_layer_ids` index HF hidden_states, so output ids are one lower).
@@ -6,13 +6,29 @@ less without), `models/dflash/core.py` (`aux_hidden_state_layer_ids` index HF hi
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from speculators_convert.checkpoint import Checkpoint
-from speculators_convert.formats.backbone import Tensors, read_confidence, read_dtype, read_layer_types, read_markov, read_rope, read_widths
+from speculators_convert.formats.backbone import Tensors, read_confidence, read_dtype, read_layer_types, read_markov, read_quantization, read_rope, read_widths
 from speculators_convert.formats.base import ConfigReader, Reading
 from speculators_convert.formats.evidence import EvidenceLog
+from speculators_convert.formats.native import algorithm_of, anchor_of, has_markov
+from speculators_convert.formats.places import Places
 from speculators_convert.formats.roles import resolve
 from speculators_convert.spec import Anchor, DraftSpec, Settings, Verifier
 from speculators_convert.vocabulary import read_kind, read_tables
+
+_KINDS = ("dspark", "dflash")
+
+
+@dataclass(frozen=True, slots=True)
+class _Stated:
+    """What the file says about its block."""
+
+    algorithm: str | None
+    block_size: int | None
+    tokens: int | None
+    version: str | None
 
 
 class Speculators:
@@ -25,24 +41,24 @@ class Speculators:
     def matches(self, checkpoint: Checkpoint) -> tuple[str, ...]:
         """The key that vLLM keys on: `speculators_model_type`."""
         kind = checkpoint.config.get("speculators_model_type")
-        return (f'config.json#/speculators_model_type is "{kind}"',) if kind == "dspark" else ()
+        return (f'config.json#/speculators_model_type is "{kind}"',) if kind in _KINDS else ()
 
     def read(self, checkpoint: Checkpoint, settings: Settings) -> Reading:
         """The normal form of a Speculators checkpoint."""
         log, config = EvidenceLog(), ConfigReader(checkpoint.config)
+        places = Places((config,))
         backbone = config.sub("transformer_layer_config")
         by_role, unknown = resolve(checkpoint)
         tensors = Tensors(by_role)
+        algorithm = _algorithm(log, config, checkpoint)
         widths = read_widths(log, tensors, backbone, (config.integer("draft_vocab_size", minimum=1), config.at("draft_vocab_size")))
         kind, why = read_kind(read_tables(checkpoint), widths.target_vocab_size)
         log.pick("d2t", (kind, why))
-        tokens = _speculative_tokens(config)
-        block_size = config.integer("block_size", minimum=1)
-        version = config.string("speculators_version")
-        anchor = _anchor(log, config, settings, block_size, tokens, version)
-        markov = read_markov(log, tensors, config, settings)
+        stated = _Stated(algorithm, config.integer("block_size", minimum=1), _speculative_tokens(config), config.string("speculators_version"))
+        anchor = _anchor(log, config, settings, stated)
+        markov = read_markov(log, tensors, places, settings)
         verifier = config.sub("speculators_config").sub("verifier")
-        gamma, slots = _geometry(log, config, settings, anchor, block_size)
+        gamma, slots = _geometry(log, config, settings, anchor, stated)
         spec = DraftSpec(
             format=self.name,
             anchor=anchor,
@@ -68,13 +84,14 @@ class Speculators:
             sliding_causal=not _non_causal(log, config, settings),
             rope=read_rope(log, backbone, settings),
             markov=markov,
-            confidence=read_confidence(log, tensors, config, markov.rank if markov else None, widths.hidden_size),
+            confidence=read_confidence(log, tensors, places, markov.rank if markov else None, widths.hidden_size),
             mask_token_id=log.pick("mask_token_id", (settings.mask_token_id, "--set mask_token_id"), (config.integer("mask_token_id", minimum=0), config.at("mask_token_id"))),
             dtype=read_dtype(log, tensors, config, backbone),
             tie_word_embeddings=bool(config.boolean("tie_word_embeddings")),
             verifier=Verifier(name_or_path=settings.verifier or verifier.string("name_or_path"), architectures=verifier.strings("architectures")),
-            speculative_tokens=tokens,
-            producer_version=version,
+            speculative_tokens=stated.tokens,
+            producer_version=stated.version,
+            quantization=read_quantization(checkpoint, config),
             tensors=by_role,
             unknown_tensors=unknown,
             evidence=tuple(log.items),
@@ -91,24 +108,39 @@ def _speculative_tokens(config: ConfigReader) -> int | None:
     return method.integer("speculative_tokens", minimum=1)
 
 
-def _anchor(log: EvidenceLog, config: ConfigReader, settings: Settings, block_size: int | None, tokens: int | None, version: str | None) -> Anchor | None:
-    """Explicit key, then tokens against block_size, then the release that began to write the key (0.7.0)."""
-    by_count = None
-    if block_size and tokens:
-        by_count = Anchor.SAMPLED if tokens == block_size else Anchor.BONUS if tokens == block_size - 1 else None
+def _algorithm(log: EvidenceLog, config: ConfigReader, checkpoint: Checkpoint) -> str | None:
+    """Tensors before labels; a DSpark draft saved with `markov_rank` 0 has no table and is still what its label says."""
+    by_tensors = "dspark" if has_markov(checkpoint) else "dflash" if checkpoint.tensors and config.table.get("markov_rank") != 0 else None
+    labels = [(algorithm_of(label), config.at("architectures")) for label in config.strings("architectures")]
     return log.pick(
-        "anchor",
-        (_of(settings.sample_from_anchor), "--set sample_from_anchor"),
-        (_of(config.boolean("sample_from_anchor")), config.at("sample_from_anchor")),
-        (by_count, f"speculative_tokens {tokens} against block_size {block_size}"),
-        (Anchor.BONUS if version and _before_0_7(version) and "sample_from_anchor" not in config.table else None, f"speculators {version}: older than the key sample_from_anchor, whose exports do not sample the anchor"),
+        "algorithm",
+        (by_tensors, "markov_w1 and markov_w2 among the tensors, or not"),
+        (config.choice("speculators_model_type", _KINDS), config.at("speculators_model_type")),
+        *labels,
     )
 
 
-def _of(sample_from_anchor: bool | None) -> Anchor | None:
-    if sample_from_anchor is None:
-        return None
-    return Anchor.SAMPLED if sample_from_anchor else Anchor.BONUS
+def _anchor(log: EvidenceLog, config: ConfigReader, settings: Settings, stated: _Stated) -> Anchor | None:
+    """Explicit key, then tokens against block_size, then the release that began to write the key (0.7.0).
+
+    DFlash never samples the anchor, and before 2026-04-21 (speculators PR 456) its `speculative_tokens` counted slots.
+    """
+    absent, dflash, block_size, tokens = config.table.get("sample_from_anchor") is None, stated.algorithm == "dflash", stated.block_size, stated.tokens
+    by_count = None
+    if block_size and tokens and not dflash:
+        by_count = Anchor.SAMPLED if tokens == block_size else Anchor.BONUS if tokens == block_size - 1 else None
+    old = absent and not dflash and stated.version is not None and _before_0_7(stated.version)
+    anchor = log.pick(
+        "anchor",
+        (anchor_of(settings.sample_from_anchor), "--set sample_from_anchor"),
+        (anchor_of(config.boolean("sample_from_anchor")), config.at("sample_from_anchor")),
+        (Anchor.BONUS if dflash and absent else None, "format rule: a DFlash block is the anchor and N drafts"),
+        (by_count, f"speculative_tokens {tokens} against block_size {block_size}"),
+        (Anchor.BONUS if old else None, f"speculators {stated.version}: older than the key sample_from_anchor, whose exports do not sample the anchor"),
+    )
+    if absent and settings.sample_from_anchor is None and anchor is Anchor.SAMPLED:
+        log.note("anchor_disputed", Anchor.BONUS, "vLLM 0.33.0 reads an absent sample_from_anchor as false. --set sample_from_anchor= states it")
+    return anchor
 
 
 def _before_0_7(version: str) -> bool:
@@ -116,15 +148,18 @@ def _before_0_7(version: str) -> bool:
     return len(parts) > 1 and parts[0] == "0" and parts[1].isdigit() and int(parts[1]) < 7
 
 
-def _geometry(log: EvidenceLog, config: ConfigReader, settings: Settings, anchor: Anchor | None, block_size: int | None) -> tuple[int | None, int | None]:
+def _geometry(log: EvidenceLog, config: ConfigReader, settings: Settings, anchor: Anchor | None, stated: _Stated) -> tuple[int | None, int | None]:
     """Gamma and slots: `block_size` counts slots in both layouts, gamma is one less when the anchor is not sampled."""
-    by_block = None
-    if anchor is not None and block_size:
-        by_block = block_size - (anchor is Anchor.BONUS)
-    gamma = log.pick("gamma", (settings.gamma, "--set gamma"), (by_block, config.at("block_size")))
-    if not gamma or anchor is None:
-        return None, block_size if anchor is not None else None
-    return gamma, gamma + (anchor is Anchor.BONUS)
+    less = int(anchor is Anchor.BONUS)
+    by_block = stated.block_size - less if anchor is not None and stated.block_size and stated.block_size > less else None
+    how = " minus one: the anchor's slot" if less else ""
+    gamma = log.pick(
+        "gamma",
+        (settings.gamma, "--set gamma"),
+        (by_block, config.at("block_size") + how),
+        (stated.tokens, "config.json#/speculators_config/proposal_methods/0/speculative_tokens"),
+    )
+    return (None, None) if gamma is None or anchor is None else (gamma, gamma + less)
 
 
 def _layer_ids(config: ConfigReader, log: EvidenceLog, settings: Settings) -> tuple[int, ...] | None:
@@ -133,6 +168,7 @@ def _layer_ids(config: ConfigReader, log: EvidenceLog, settings: Settings) -> tu
         "target_layer_ids",
         (settings.target_layer_ids, "--set target_layer_ids"),
         (tuple(item - 1 for item in ids) if ids else None, config.at("aux_hidden_state_layer_ids") + " minus one"),
+        (config.integers("target_layer_ids"), config.at("target_layer_ids")),
     )
 
 

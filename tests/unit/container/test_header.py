@@ -57,7 +57,11 @@ BAD = {
         made('{"a":NaN}'),
         made('{"a":1e999}'),
     ],
-    "duplicate-key": [made(f'{{"a":{U8},"a":{U8}}}', b"x"), made('{"__metadata__":{},"__metadata__":{}}'), made('{"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x")],
+    "duplicate-key": [
+        made(f'{{"a":{U8},"a":{U8}}}', b"x"),
+        made('{"__metadata__":{},"__metadata__":{}}'),
+        made('{"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x"),
+    ],
     "metadata-type": [made('{"__metadata__":[]}'), made('{"__metadata__":{"a":1}}'), made('{"__metadata__":null}')],
     "tensor-entry": [
         made('{"a":1}'),
@@ -79,7 +83,10 @@ BAD = {
         made(entry(shape="[4611686018427387904,4611686018427387904,0]", offsets="[0,0]")),
     ],
     "size-mismatch": [made(entry(offsets="[0,2]"), b"xx"), made(entry(offsets="[1,0]"), b"x"), made(entry("F32"), b"x"), made(entry("F4", "[3]", "[0,2]"), b"xx")],
-    "overlap": [made(f'{{"a":{U8},"b":{U8}}}', b"x"), made(f'{{"a":{{"dtype":"U8","shape":[2],"data_offsets":[0,2]}},"b":{{"dtype":"U8","shape":[0],"data_offsets":[1,1]}}}}', b"xx")],
+    "overlap": [
+        made(f'{{"a":{U8},"b":{U8}}}', b"x"),
+        made('{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[0],"data_offsets":[1,1]}}', b"xx"),
+    ],
     "hole": [made(entry(offsets="[1,2]"), b"xx"), made(f'{{"a":{U8},"b":{{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}}}', b"xyz")],
     "truncated": [made(entry()), made(entry("F32", "[1]", "[0,4]"), b"xyz")],
     "trailing": [made("{}", b"x"), made(entry(), b"xy")],
@@ -158,7 +165,9 @@ tensors = st.dictionaries(names, st.tuples(st.sampled_from(sorted(DTYPE_BITS)), 
 
 
 @given(tensors, st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), st.text(st.characters(exclude_categories=["Cs"]), max_size=5), max_size=3))
-def test_what_is_encoded_is_parsed_back_and_opens_in_the_library(tmp_path_factory: pytest.TempPathFactory, wanted: dict[str, tuple[str, list[int]]], metadata: dict[str, str]) -> None:
+def test_what_is_encoded_is_parsed_back_and_opens_in_the_library(
+    tmp_path_factory: pytest.TempPathFactory, wanted: dict[str, tuple[str, list[int]]], metadata: dict[str, str]
+) -> None:
     listed = []
     for name, (dtype, shape) in wanted.items():
         try:
@@ -175,7 +184,10 @@ def test_what_is_encoded_is_parsed_back_and_opens_in_the_library(tmp_path_factor
     assert library_opens(data, tmp_path_factory.mktemp("round"))
 
 
-BASE = made(json.dumps({"__metadata__": {"format": "pt"}, "a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "b": {"dtype": "BOOL", "shape": [1, 2], "data_offsets": [8, 10]}}), bytes(10))
+BASE = made(
+    json.dumps({"__metadata__": {"format": "pt"}, "a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "b": {"dtype": "BOOL", "shape": [1, 2], "data_offsets": [8, 10]}}),
+    bytes(10),
+)
 
 
 @st.composite

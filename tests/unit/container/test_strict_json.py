@@ -48,7 +48,13 @@ def test_accepted_at_the_edges() -> None:
     assert loads(b'"\\\\ud800"') == "\\ud800"
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3), max_leaves=10))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=10,
+    )
+)
 def test_what_is_accepted_can_be_written_again(value: object) -> None:
     try:
         again = loads(json.dumps(value).encode())
