@@ -91,6 +91,7 @@ def read_native(checkpoint: Checkpoint, settings: Settings, rules: NativeRules) 
         tie_word_embeddings=bool(config.boolean("tie_word_embeddings")),
         verifier=Verifier(name_or_path=settings.verifier or extra.string("verifier"), architectures=extra.strings("verifier_architectures")),
         num_target_layers=log.pick("num_target_layers", *places.integers(rules.depth_key)),
+        producer_version=extra.string("speculators_version"),
         quantization=read_quantization(checkpoint, config),
         attention_sinks=any(name.endswith(SINKS) for name in unknown) or any(value is True for value, _ in places.booleans("attention_sink_bias")),
         tensors=by_role,

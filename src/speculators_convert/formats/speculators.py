@@ -90,6 +90,7 @@ class Speculators:
             tie_word_embeddings=bool(config.boolean("tie_word_embeddings")),
             verifier=Verifier(name_or_path=settings.verifier or verifier.string("name_or_path"), architectures=verifier.strings("architectures")),
             speculative_tokens=stated.tokens,
+            num_target_layers=config.sub("spec_convert").integer("num_target_layers", minimum=1),
             producer_version=stated.version,
             quantization=read_quantization(checkpoint, config),
             tensors=by_role,
