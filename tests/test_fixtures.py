@@ -116,5 +116,6 @@ def test_bytes_are_those_of_the_sums() -> None:
 
 
 def test_the_generator_writes_the_same_bytes() -> None:
-    done = subprocess.run([sys.executable, ROOT / "tools" / "make_formats.py", "--check"], capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
+    command = [sys.executable, ROOT / "tools" / "make_formats.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
     assert (done.returncode, done.stdout.splitlines()[-1].split(", ")[1]) == (0, "0 differ"), done.stdout + done.stderr

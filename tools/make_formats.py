@@ -100,7 +100,8 @@ def reduced() -> Tensors:
     flags = np.zeros(VOCAB, "u1")
     flags[ids] = 1
     rows = np.frombuffer(weights("head", VOCAB, H)[2], "<u2").reshape(VOCAB, H)[ids]
-    return {"lm_head.weight": ("BF16", (DRAFT, H), rows.tobytes()), "d2t": ("I64", (DRAFT,), (ids - np.arange(DRAFT)).astype("<i8").tobytes()), "t2d": ("BOOL", (VOCAB,), flags.tobytes())}
+    offsets = (ids - np.arange(DRAFT)).astype("<i8")
+    return {"lm_head.weight": ("BF16", (DRAFT, H), rows.tobytes()), "d2t": ("I64", (DRAFT,), offsets.tobytes()), "t2d": ("BOOL", (VOCAB,), flags.tobytes())}
 
 
 def renamed(tensors: Tensors, names: Mapping[str, str]) -> Tensors:
@@ -117,17 +118,29 @@ def safetensors(tensors: Tensors, metadata: Mapping[str, str]) -> bytes:
 
 def folder(config: Mapping[str, Any], tensors: Tensors, metadata: Mapping[str, str] | None = None) -> Files:
     """config.json and model.safetensors."""
-    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-    return {"config.json": text.encode(), "model.safetensors": safetensors(tensors, {"format": "pt"} if metadata is None else metadata)}
+    document = json.dumps(config, indent=2, sort_keys=True) + "\n"
+    return {"config.json": document.encode(), "model.safetensors": safetensors(tensors, {"format": "pt"} if metadata is None else metadata)}
 
 
 def qwen3(**keys: Any) -> dict[str, Any]:
     """The Qwen3 backbone keys."""
     base = {
-        "model_type": "qwen3", "attention_bias": False, "head_dim": DIM, "hidden_act": "silu", "hidden_size": H, "intermediate_size": INNER, "max_position_embeddings": 128,
-        "num_attention_heads": HEADS, "num_hidden_layers": LAYERS, "num_key_value_heads": KV, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "tie_word_embeddings": False, "vocab_size": VOCAB,
+        "model_type": "qwen3",
+        "attention_bias": False,
+        "head_dim": DIM,
+        "hidden_act": "silu",
+        "hidden_size": H,
+        "intermediate_size": INNER,
+        "max_position_embeddings": 128,
+        "num_attention_heads": HEADS,
+        "num_hidden_layers": LAYERS,
+        "num_key_value_heads": KV,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1000000.0,
+        "tie_word_embeddings": False,
+        "vocab_size": VOCAB,
         "dtype": "bfloat16",
-    }  # fmt: skip
+    }
     return {**base, **keys}
 
 
@@ -141,9 +154,18 @@ def full_layers() -> list[str]:
 def deepspec_config(**keys: Any) -> dict[str, Any]:
     """A copy of the target's config with the draft's keys beside it."""
     own = {
-        "architectures": ["Qwen3DSparkModel"], "num_target_layers": 40, "block_size": 7, "layer_types": full_layers(), "mask_token_id": 3, "target_layer_ids": OUTPUT, "num_anchors": 512,
-        "enable_confidence_head": True, "confidence_head_with_markov": True, "markov_rank": RANK, "markov_head_type": "vanilla",
-    }  # fmt: skip
+        "architectures": ["Qwen3DSparkModel"],
+        "num_target_layers": 40,
+        "block_size": 7,
+        "layer_types": full_layers(),
+        "mask_token_id": 3,
+        "target_layer_ids": OUTPUT,
+        "num_anchors": 512,
+        "enable_confidence_head": True,
+        "confidence_head_with_markov": True,
+        "markov_rank": RANK,
+        "markov_head_type": "vanilla",
+    }
     return qwen3(**{**own, **keys})
 
 
@@ -181,13 +203,28 @@ def speculators_config(*, tokens: int | None, version: str = "0.9.0", nested: Ma
     """A Speculators config; `tokens` None leaves proposal_methods out."""
     layer = {key: value for key, value in qwen3(**(nested or {})).items() if key != "dtype"}
     methods = [{"accept_tolerance": 0.0, "proposal_type": "greedy", "speculative_tokens": tokens, "verifier_accept_k": 1}]
+    verifier = {"architectures": ["Qwen3ForCausalLM"], "name_or_path": "org/target"}
     own: dict[str, Any] = {
-        "architectures": ["DSparkDraftModel"], "auto_map": {"": "config.DSparkSpeculatorConfig"}, "speculators_model_type": "dspark", "speculators_version": version,
-        "speculators_config": {"algorithm": "dspark", "default_proposal_method": "greedy", "proposal_methods": methods if tokens is not None else [], "verifier": {"architectures": ["Qwen3ForCausalLM"], "name_or_path": "org/target"}},
-        "transformer_layer_config": layer, "draft_vocab_size": VOCAB, "block_size": 8, "target_hidden_size": None, "aux_hidden_state_layer_ids": AUX, "mask_token_id": 3,
-        "sliding_window_non_causal": False, "markov_rank": RANK, "markov_head_type": "vanilla", "enable_confidence_head": True, "confidence_head_with_markov": True,
-        "tie_word_embeddings": False, "dtype": "bfloat16", "transformers_version": "5.19.0",
-    }  # fmt: skip
+        "architectures": ["DSparkDraftModel"],
+        "auto_map": {"": "config.DSparkSpeculatorConfig"},
+        "speculators_model_type": "dspark",
+        "speculators_version": version,
+        "speculators_config": {"algorithm": "dspark", "default_proposal_method": "greedy", "proposal_methods": methods if tokens is not None else [], "verifier": verifier},
+        "transformer_layer_config": layer,
+        "draft_vocab_size": VOCAB,
+        "block_size": 8,
+        "target_hidden_size": None,
+        "aux_hidden_state_layer_ids": AUX,
+        "mask_token_id": 3,
+        "sliding_window_non_causal": False,
+        "markov_rank": RANK,
+        "markov_head_type": "vanilla",
+        "enable_confidence_head": True,
+        "confidence_head_with_markov": True,
+        "tie_word_embeddings": False,
+        "dtype": "bfloat16",
+        "transformers_version": "5.19.0",
+    }
     return {**own, **keys}
 
 
@@ -236,7 +273,8 @@ def _() -> Files:
 @fixture("speculators-dflash-0.6")
 def _() -> Files:
     """A DFlash draft from before 2026-04-21: speculative_tokens counts slots (speculators PR 456)."""
-    config = speculators_config(tokens=16, version="0.5.0", nested={"layer_types": full_layers()}, block_size=16, speculators_model_type="dflash", architectures=["DFlashDraftModel"])
+    config = speculators_config(tokens=16, version="0.5.0", nested={"layer_types": full_layers()}, block_size=16)
+    config |= {"speculators_model_type": "dflash", "architectures": ["DFlashDraftModel"]}
     for key in ("markov_rank", "markov_head_type", "enable_confidence_head", "confidence_head_with_markov"):
         del config[key]
     return folder(config, {**backbone(), **vocabulary()})
@@ -248,11 +286,26 @@ def _() -> Files:
 def specforge_config(**table: Any) -> dict[str, Any]:
     """Draft facts nested in `dflash_config`, as RadixArk/Qwen3.8-27B-DSpark (YaRN)."""
     nested = {
-        "projector_type": "dspark", "attention_mode": "gqa", "target_layer_ids": OUTPUT, "mask_token_id": 3, "markov_rank": RANK, "markov_head_type": "vanilla", "enable_confidence_head": True,
-        "confidence_head_alpha": 1.0, "confidence_head_with_markov": True,
-    }  # fmt: skip
+        "projector_type": "dspark",
+        "attention_mode": "gqa",
+        "target_layer_ids": OUTPUT,
+        "mask_token_id": 3,
+        "markov_rank": RANK,
+        "markov_head_type": "vanilla",
+        "enable_confidence_head": True,
+        "confidence_head_alpha": 1.0,
+        "confidence_head_with_markov": True,
+    }
     rope = {"rope_type": "yarn", "rope_theta": 1000000.0, "factor": 32.0, "original_max_position_embeddings": 64}
-    own = {"architectures": ["DSparkDraftModel"], "auto_map": {"AutoModel": "dspark.DSparkDraftModel"}, "block_size": 7, "num_target_layers": 40, "layer_types": full_layers(), "rope_parameters": rope, "rope_theta": None}
+    own = {
+        "architectures": ["DSparkDraftModel"],
+        "auto_map": {"AutoModel": "dspark.DSparkDraftModel"},
+        "block_size": 7,
+        "num_target_layers": 40,
+        "layer_types": full_layers(),
+        "rope_parameters": rope,
+        "rope_theta": None,
+    }
     return qwen3(**own, dflash_config={**nested, **table})
 
 
@@ -263,7 +316,8 @@ def _() -> Files:
 
 @fixture("specforge-legacy")
 def _() -> Files:
-    return folder(specforge_config(markov_head_type="gated"), {**backbone(), **renamed(heads(kind="gated"), {"markov_head.": "logit_head.markov_head.", "confidence_head.": "logit_head.confidence_head."})})
+    legacy = {"markov_head.": "logit_head.markov_head.", "confidence_head.": "logit_head.confidence_head."}
+    return folder(specforge_config(markov_head_type="gated"), {**backbone(), **renamed(heads(kind="gated"), legacy)})
 
 
 # TorchSpec -----------------------------------------------------------------------------------------------------------
@@ -272,7 +326,16 @@ TORCHSPEC_NAMES = {"fc.": "context_proj.", "hidden_norm.": "context_norm.", "nor
 
 
 def torchspec_config(**keys: Any) -> dict[str, Any]:
-    own = {"model_type": "dflash", "architectures": ["DFlashDraftModel"], "num_target_layers": 5, "target_num_hidden_layers": 40, "target_hidden_size": H, "target_layer_ids": OUTPUT, "mask_token_id": 3, "block_size": 16}
+    own = {
+        "model_type": "dflash",
+        "architectures": ["DFlashDraftModel"],
+        "num_target_layers": 5,
+        "target_num_hidden_layers": 40,
+        "target_hidden_size": H,
+        "target_layer_ids": OUTPUT,
+        "mask_token_id": 3,
+        "block_size": 16,
+    }
     return qwen3(**{**own, **keys})
 
 
@@ -283,7 +346,8 @@ def _() -> Files:
 
 @fixture("torchspec-dspark")
 def _() -> Files:
-    config = torchspec_config(architectures=["DSparkDraftModel"], block_size=7, markov_rank=RANK, markov_head_type="vanilla", enable_confidence_head=True, confidence_head_with_markov=True)
+    head = {"markov_rank": RANK, "markov_head_type": "vanilla", "enable_confidence_head": True, "confidence_head_with_markov": True}
+    config = torchspec_config(architectures=["DSparkDraftModel"], block_size=7, **head)
     return folder(config, {**renamed(backbone(), TORCHSPEC_NAMES), **heads()}, {"torchspec_version": "0.1"})
 
 
@@ -293,9 +357,18 @@ def _() -> Files:
 def modelopt(kind: str) -> Files:
     """A DFlash label, flat head names, `use_confidence_head`, no metadata."""
     table = {
-        "mask_token_id": 3, "target_layer_ids": OUTPUT, "projector_type": "dspark", "shift_label": True, "markov_rank": RANK, "markov_head_type": kind, "use_confidence_head": True,
-        "causal": False, "use_swa": False, "swa_window_size": None, "attention_sink_bias": False,
-    }  # fmt: skip
+        "mask_token_id": 3,
+        "target_layer_ids": OUTPUT,
+        "projector_type": "dspark",
+        "shift_label": True,
+        "markov_rank": RANK,
+        "markov_head_type": kind,
+        "use_confidence_head": True,
+        "causal": False,
+        "use_swa": False,
+        "swa_window_size": None,
+        "attention_sink_bias": False,
+    }
     config = qwen3(architectures=["DFlashDraftModel"], block_size=16, num_target_layers=40, layer_types=full_layers(), dflash_config=table)
     flat = renamed(heads(kind=kind), {"markov_head.": "", "confidence_head.proj.": "confidence_proj."})
     return folder(config, {**backbone(), **flat}, {})
@@ -318,10 +391,26 @@ def nemotron_config(**keys: Any) -> dict[str, Any]:
     """Both spellings of the layer ids, the layout in three places, a null rope_parameters beside rope_theta."""
     table = {"attention_sink_bias": True, "causal": True, "mask_token_id": 5, "swa_window_size": 1024, "use_swa": True, "target_layer_ids": OUTPUT, "sample_from_anchor": False}
     own = {
-        "architectures": ["Qwen3DSparkModel"], "block_size": 8, "layer_types": ["sliding_attention"] * LAYERS, "sliding_window": 1024, "use_sliding_window": True, "rope_parameters": None, "rope_theta": 10000,
-        "attention_sink_bias": True, "dflash_query_causal": True, "dspark_bonus_anchor": True, "dspark_fixup_head_type": "markov", "dspark_markov_rank": RANK, "markov_rank": RANK,
-        "eagle_aux_hidden_state_layer_ids": AUX, "target_layer_ids": OUTPUT, "has_embed_tokens": True, "has_lm_head": False, "sample_from_anchor": False, "dflash_config": table,
-    }  # fmt: skip
+        "architectures": ["Qwen3DSparkModel"],
+        "block_size": 8,
+        "layer_types": ["sliding_attention"] * LAYERS,
+        "sliding_window": 1024,
+        "use_sliding_window": True,
+        "rope_parameters": None,
+        "rope_theta": 10000,
+        "attention_sink_bias": True,
+        "dflash_query_causal": True,
+        "dspark_bonus_anchor": True,
+        "dspark_fixup_head_type": "markov",
+        "dspark_markov_rank": RANK,
+        "markov_rank": RANK,
+        "eagle_aux_hidden_state_layer_ids": AUX,
+        "target_layer_ids": OUTPUT,
+        "has_embed_tokens": True,
+        "has_lm_head": False,
+        "sample_from_anchor": False,
+        "dflash_config": table,
+    }
     return qwen3(**own, **keys)
 
 
@@ -355,15 +444,35 @@ def _() -> Files:
 def bundled(*, names: tuple[str, str], ids: list[int]) -> Files:
     """A target of one layer with three draft stages; only the draft's own tensors matter here."""
     config = {
-        "architectures": ["DeepseekV4ForCausalLM"], "model_type": "deepseek_v4", "hidden_size": H, "num_hidden_layers": 43, "num_nextn_predict_layers": 3, "vocab_size": VOCAB, "rms_norm_eps": 1e-6,
-        "rope_theta": 10000, "max_position_embeddings": 128, "tie_word_embeddings": False, "sliding_window": 128, "dspark_block_size": 5, "dspark_markov_rank": RANK, "dspark_noise_token_id": 6,
-        "dspark_target_layer_ids": ids, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
-    }  # fmt: skip
-    tensors: Tensors = {"embed.weight": weights("embed", VOCAB, H), "head.weight": weights("head", VOCAB, H), "norm.weight": ones(H), "layers.0.attn.wq_a.weight": weights("wq_a", 4, H)}
+        "architectures": ["DeepseekV4ForCausalLM"],
+        "model_type": "deepseek_v4",
+        "hidden_size": H,
+        "num_hidden_layers": 43,
+        "num_nextn_predict_layers": 3,
+        "vocab_size": VOCAB,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000,
+        "max_position_embeddings": 128,
+        "tie_word_embeddings": False,
+        "sliding_window": 128,
+        "dspark_block_size": 5,
+        "dspark_markov_rank": RANK,
+        "dspark_noise_token_id": 6,
+        "dspark_target_layer_ids": ids,
+        "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    }
+    tensors: Tensors = {
+        "embed.weight": weights("embed", VOCAB, H),
+        "head.weight": weights("head", VOCAB, H),
+        "norm.weight": ones(H),
+        "layers.0.attn.wq_a.weight": weights("wq_a", 4, H),
+    }
     for stage in range(3):
-        tensors[f"mtp.{stage}.attn.wq_a.weight"] = weights(f"stage{stage}", 4, H)
+        tensors[f"mtp.{stage}.attn.wq_a.weight"] = weights(f"stage{stage}", 4, H, dtype="F8_E4M3")
+        tensors[f"mtp.{stage}.attn.wq_a.scale"] = weights(f"scale{stage}", 1, 1, dtype="F32")
         tensors[f"mtp.{stage}.attn_norm.weight"] = ones(H)
-    tensors |= {"mtp.0.main_proj.weight": weights("main", H, 3 * H), "mtp.0.main_norm.weight": ones(H), "mtp.2.norm.weight": ones(H), "mtp.2.hc_head_fn": weights("hc", 4, H, dtype="F32")}
+    hc = weights("hc", 4, H, dtype="F32")
+    tensors |= {"mtp.0.main_proj.weight": weights("main", H, 3 * H), "mtp.0.main_norm.weight": ones(H), "mtp.2.norm.weight": ones(H), "mtp.2.hc_head_fn": hc}
     tensors |= {f"mtp.2.markov_head.{name}.weight": weights(f"w{index}", VOCAB, RANK) for index, name in enumerate(names, start=1)}
     tensors["mtp.2.confidence_head.proj.weight"] = weights("confidence", 1, H + RANK)
     return folder(config, tensors)
@@ -385,7 +494,8 @@ def _() -> Files:
 @fixture("dflash-z-lab")
 def _() -> Files:
     table = {"target_layer_ids": OUTPUT, "mask_token_id": 3}
-    return folder(qwen3(architectures=["DFlashDraftModel"], auto_map={"AutoModel": "dflash.DFlashDraftModel"}, block_size=16, num_target_layers=40, layer_types=full_layers(), dflash_config=table), backbone())
+    own = {"architectures": ["DFlashDraftModel"], "auto_map": {"AutoModel": "dflash.DFlashDraftModel"}, "block_size": 16, "num_target_layers": 40}
+    return folder(qwen3(**own, layer_types=full_layers(), dflash_config=table), backbone())
 
 
 @fixture("dflash-deepspec")
@@ -408,14 +518,18 @@ def gguf_value(value: Any) -> tuple[int, bytes]:
     if isinstance(value, float):
         return 6, struct.pack("<f", value)
     if isinstance(value, str):
-        return 8, struct.pack("<Q", len(value.encode())) + value.encode()
+        return 8, text(value)
     items = [gguf_value(item) for item in value]
     return 9, struct.pack("<IQ", items[0][0], len(items)) + b"".join(data for _, data in items)
 
 
+def text(value: str) -> bytes:
+    """A GGUF string."""
+    return struct.pack("<Q", len(value.encode())) + value.encode()
+
+
 def gguf(metadata: Mapping[str, Any], tensors: Tensors) -> bytes:
     """One GGUF file, version 3, aligned to 32 bytes."""
-    text = lambda value: struct.pack("<Q", len(value.encode())) + value.encode()  # noqa: E731 - used four times below
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
     for key, value in metadata.items():
         kind, data = gguf_value(value)
@@ -429,23 +543,47 @@ def gguf(metadata: Mapping[str, Any], tensors: Tensors) -> bytes:
 
 
 GGUF_LAYER = {
-    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
-}  # fmt: skip
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
 GGUF_NAMES = {
-    "hidden_norm.": "enc.output_norm.", "norm.": "output_norm.", "lm_head.": "output.", "embed_tokens.": "token_embd.", "markov_head.markov_w1.": "markov_w1.", "markov_head.markov_w2.": "markov_w2.", "confidence_head.proj.": "conf_proj.",
+    "hidden_norm.": "enc.output_norm.",
+    "norm.": "output_norm.",
+    "lm_head.": "output.",
+    "embed_tokens.": "token_embd.",
+    "markov_head.markov_w1.": "markov_w1.",
+    "markov_head.markov_w2.": "markov_w2.",
+    "confidence_head.proj.": "conf_proj.",
     **{f"layers.{index}.{ours}.": f"blk.{index}.{theirs}." for index in range(LAYERS) for ours, theirs in GGUF_LAYER.items()},
-}  # fmt: skip
+}
 
 
-def gguf_metadata(architecture: str = "dflash", **keys: Any) -> dict[str, Any]:
-    """As llama.cpp's converter writes them; `keys` go below the architecture's prefix, with `_` for `.` spelled out by the caller."""
+def gguf_metadata(architecture: str = "dflash", keys: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """As llama.cpp's converter writes them; `keys` go below the architecture's prefix."""
     base = {
-        "block_count": LAYERS, "context_length": 128, "embedding_length": H, "feed_forward_length": INNER, "attention.head_count": HEADS, "attention.head_count_kv": KV, "attention.key_length": DIM,
-        "attention.value_length": DIM, "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 1000000.0,
-    }  # fmt: skip
-    tokens = [f"t{index}" for index in range(VOCAB)]
-    return {"general.architecture": architecture, "general.file_type": 32, **{f"{architecture}.{key}": value for key, value in {**base, **keys}.items()}, "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.mask_token_id": 3}
+        "block_count": LAYERS,
+        "context_length": 128,
+        "embedding_length": H,
+        "feed_forward_length": INNER,
+        "attention.head_count": HEADS,
+        "attention.head_count_kv": KV,
+        "attention.key_length": DIM,
+        "attention.value_length": DIM,
+        "attention.layer_norm_rms_epsilon": 1e-6,
+        "rope.freq_base": 1000000.0,
+    }
+    own = {f"{architecture}.{key}": value for key, value in {**base, **(keys or {})}.items()}
+    tokenizer = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": [f"t{index}" for index in range(VOCAB)], "tokenizer.ggml.mask_token_id": 3}
+    return {"general.architecture": architecture, "general.file_type": 32, **own, **tokenizer}
 
 
 def gguf_heads(tensors: Tensors) -> Tensors:
@@ -454,7 +592,7 @@ def gguf_heads(tensors: Tensors) -> Tensors:
 
 @fixture("gguf-dspark-full")
 def _() -> Files:
-    metadata = gguf_metadata(**{"block_size": 7, "target_layers": AUX, "sample_from_anchor": True, "attention.causal": False})
+    metadata = gguf_metadata(keys={"block_size": 7, "target_layers": AUX, "sample_from_anchor": True, "attention.causal": False})
     return {"draft.gguf": gguf(metadata, gguf_heads({**backbone(), **heads()}))}
 
 
@@ -462,7 +600,7 @@ def _() -> Files:
 def _() -> Files:
     """Sliding layers, a bonus anchor, and target ids in `d2t`."""
     window = {"attention.sliding_window": 2048, "attention.sliding_window_pattern": [True] * LAYERS}
-    metadata = gguf_metadata(**{"block_size": 8, "target_layers": AUX, "sample_from_anchor": False, "attention.causal": True, **window})
+    metadata = gguf_metadata(keys={"block_size": 8, "target_layers": AUX, "sample_from_anchor": False, "attention.causal": True, **window})
     tensors = gguf_heads({**backbone(), **reduced(), **heads(draft=DRAFT)})
     tensors["d2t"] = "I64", (DRAFT,), kept_ids().tobytes()
     return {"draft.gguf": gguf(metadata, tensors)}
@@ -470,16 +608,17 @@ def _() -> Files:
 
 @fixture("gguf-dflash")
 def _() -> Files:
-    return {"draft.gguf": gguf(gguf_metadata(block_size=16, target_layers=AUX), gguf_heads(backbone()))}
+    return {"draft.gguf": gguf(gguf_metadata(keys={"block_size": 16, "target_layers": AUX}), gguf_heads(backbone()))}
 
 
 @fixture("gguf-legacy-dspark")
 def _() -> Files:
     """The older fork's names: output ids, doubled prefixes, no vocabulary."""
-    metadata = gguf_metadata("dspark", **{"dspark.block_size": 4, "dspark.target_layers": OUTPUT})
+    metadata = gguf_metadata("dspark", {"dspark.block_size": 4, "dspark.target_layers": OUTPUT})
     del metadata["tokenizer.ggml.tokens"]
     metadata["tokenizer.ggml.model"] = "none"
-    old = {"fc.": "dspark.fc.", "enc.output_norm.": "dspark.hidden_norm.", "markov_w1.": "dspark.markov_head_a.", "markov_w2.": "dspark.markov_head_b.", "conf_proj.": "dspark.confidence_head."}
+    parts = {"fc": "fc", "enc.output_norm": "hidden_norm", "markov_w1": "markov_head_a", "markov_w2": "markov_head_b", "conf_proj": "confidence_head"}
+    old = {f"{new}.": f"dspark.{part}." for new, part in parts.items()}
     return {"draft.gguf": gguf(metadata, renamed(gguf_heads({**backbone(), **heads()}), old))}
 
 

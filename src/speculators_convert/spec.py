@@ -210,10 +210,8 @@ def expected_shapes(spec: DraftSpec) -> dict[str, tuple[int | None, ...]]:
     vocab, draft_vocab = spec.target_vocab_size, spec.draft_vocab_size
     taps = len(spec.target_layer_ids) if spec.target_layer_ids is not None else None
     target_h = spec.target_hidden_size or h
-    if spec.bundled:
-        return _head_shapes(spec)
     shapes: dict[str, tuple[int | None, ...]] = {"fc.weight": (h, _times(taps, target_h)), "hidden_norm.weight": (h,), "norm.weight": (h,)}
-    for index in range(spec.num_hidden_layers or 0):
+    for index in range(0 if spec.bundled else spec.num_hidden_layers or 0):
         rows = {"q_proj": (_times(heads, dim), h), "k_proj": (_times(kv, dim), h), "v_proj": (_times(kv, dim), h), "o_proj": (h, _times(heads, dim))}
         shapes.update({f"layers.{index}.self_attn.{name}.weight": shape for name, shape in rows.items()})
         shapes.update({f"layers.{index}.self_attn.{name}.weight": (dim,) for name in ("q_norm", "k_norm")})

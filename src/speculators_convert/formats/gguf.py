@@ -26,24 +26,58 @@ from speculators_convert.vocabulary import read_kind, read_tables
 
 _LEGACY = "dspark"
 _KEYS = {
-    "hidden_size": "embedding_length", "intermediate_size": "feed_forward_length", "num_hidden_layers": "block_count", "num_attention_heads": "attention.head_count",
-    "num_key_value_heads": "attention.head_count_kv", "head_dim": "attention.key_length", "rms_norm_eps": "attention.layer_norm_rms_epsilon", "rope_theta": "rope.freq_base",
-    "max_position_embeddings": "context_length", "sliding_window": "attention.sliding_window", "sliding_window_pattern": "attention.sliding_window_pattern", "causal": "attention.causal",
-    "block_size": "block_size", "target_layers": "target_layers", "sample_from_anchor": "sample_from_anchor", "enable_confidence_head": "has_confidence_head",
-    "markov_rank": "markov_rank", "mrope_section": "rope.dimension_sections", "scaling_type": "rope.scaling.type", "scaling_factor": "rope.scaling.factor",
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "rope_theta": "rope.freq_base",
+    "max_position_embeddings": "context_length",
+    "sliding_window": "attention.sliding_window",
+    "sliding_window_pattern": "attention.sliding_window_pattern",
+    "causal": "attention.causal",
+    "block_size": "block_size",
+    "target_layers": "target_layers",
+    "sample_from_anchor": "sample_from_anchor",
+    "enable_confidence_head": "has_confidence_head",
+    "markov_rank": "markov_rank",
+    "mrope_section": "rope.dimension_sections",
+    "scaling_type": "rope.scaling.type",
+    "scaling_factor": "rope.scaling.factor",
     "scaling_original": "rope.scaling.original_context_length",
-}  # fmt: skip
+}
 """Our key to the key below the architecture's prefix."""
 _PLAIN = {
-    "token_embd.weight": "embed_tokens.weight", "output.weight": "lm_head.weight", "enc.output_norm.weight": "hidden_norm.weight", "output_norm.weight": "norm.weight",
-    "markov_w1.weight": MARKOV_TENSORS[0], "markov_w2.weight": MARKOV_TENSORS[1], "conf_proj.weight": "confidence_head.proj.weight", "conf_proj.bias": "confidence_head.proj.bias",
-    "dspark.fc.weight": "fc.weight", "dspark.hidden_norm.weight": "hidden_norm.weight", "dspark.markov_head_a.weight": MARKOV_TENSORS[0], "dspark.markov_head_b.weight": MARKOV_TENSORS[1],
-    "dspark.confidence_head.weight": "confidence_head.proj.weight", "dspark.confidence_head.bias": "confidence_head.proj.bias",
-}  # fmt: skip
+    "token_embd.weight": "embed_tokens.weight",
+    "output.weight": "lm_head.weight",
+    "enc.output_norm.weight": "hidden_norm.weight",
+    "output_norm.weight": "norm.weight",
+    "markov_w1.weight": MARKOV_TENSORS[0],
+    "markov_w2.weight": MARKOV_TENSORS[1],
+    "conf_proj.weight": "confidence_head.proj.weight",
+    "conf_proj.bias": "confidence_head.proj.bias",
+    "dspark.fc.weight": "fc.weight",
+    "dspark.hidden_norm.weight": "hidden_norm.weight",
+    "dspark.markov_head_a.weight": MARKOV_TENSORS[0],
+    "dspark.markov_head_b.weight": MARKOV_TENSORS[1],
+    "dspark.confidence_head.weight": "confidence_head.proj.weight",
+    "dspark.confidence_head.bias": "confidence_head.proj.bias",
+}
 _LAYER = {
-    "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
-}  # fmt: skip
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
 _BLOCK = re.compile(r"blk\.(\d{1,4})\.([a-z_]+)\.(weight|bias)")
 _FLOATS = {"F32", "F16", "BF16", "F64", "I64", "I32"}
 
