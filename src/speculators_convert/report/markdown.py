@@ -52,7 +52,7 @@ def _findings(gate: GateReport) -> Iterator[str]:
     yield "| Code | Severity | Where | What | Measured | Expected | Do |"
     yield "|---|---|---|---|---|---|---|"
     for finding, place in rows:
-        location = path_of(gate, where(finding, place)) if finding.file else ""
+        location = where(finding, place) if place or not finding.file else path_of(gate, where(finding, place))
         yield "| " + " | ".join(cell(item) for item in (finding.code, finding.severity.value, location, finding.message, finding.measured, finding.expected, finding.hint)) + " |"
     yield ""
 

@@ -28,7 +28,7 @@ def smoke_lines(result: SmokeResult) -> Iterator[str]:
 
 def _mode(mode: ModeResult) -> Iterator[str]:
     tokens = sum(outcome.output_tokens for outcome in mode.outcomes)
-    yield f"{mode.mode}, TP {mode.tp}: acceptance length {mode.acceptance_length:.3f} ({mode.accepted_tokens} accepted + {mode.verify_steps} bonus tokens over {mode.verify_steps} verify steps)"
+    yield f"{mode.mode}, TP {mode.tp}: acceptance length {mode.acceptance_length:.3f} ({mode.accepted_tokens} accepted + {mode.verify_steps} bonus, {mode.verify_steps} steps)"
     yield f"  exact {mode.exact} of {mode.total} prompts, {tokens} tokens, {mode.seconds:.1f} s drafted, {mode.target_only_seconds:.1f} s target only"
     for position, share in enumerate(mode.acceptance_by_position, 1):
         yield f"  position {position}  {share:6.1%}  {'#' * round(share * _BAR)}"

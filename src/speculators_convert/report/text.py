@@ -14,6 +14,7 @@ from rich.text import Text
 from speculators_convert.findings import EngineVerdict, Finding, Report, SizeInfo, TensorRow
 from speculators_convert.geometry import human_bytes
 from speculators_convert.model import Severity
+from speculators_convert.report.base import printable
 
 _UNWRAPPED = 100_000
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
@@ -29,6 +30,7 @@ def render_plain(report: Report) -> str:
 
 def print_report(report: Report, console: Console) -> None:
     """Write the whole report."""
+    report = printable(report)
     console.print(Text(report.source.name, style="bold"), Text(f"{report.source.kind}, {len(report.source.files)} files, {human_bytes(report.source.total_bytes)}", style="dim"))
     for title, body in _sections(report):
         console.print()

@@ -1,0 +1,43 @@
+"""What may be imported when: the core runs without torch, transformers and sglang, and never imports them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from checkpoints import BONUS, TARGET
+
+_BLOCK = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "transformers", "sglang"):
+            raise ImportError(f"{name} was imported")
+sys.meta_path.insert(0, Refuse())
+from speculators_convert.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("command", ["inspect", "normalize", "gate"])
+def test_core_commands_never_import_the_engines(command: str, tmp_path: Path) -> None:
+    extra = ["--out", str(tmp_path / "out")] if command == "normalize" else []
+    done = subprocess.run([sys.executable, "-c", _BLOCK, command, str(BONUS), "--target", str(TARGET), *extra], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_package_import_is_light() -> None:
+    code = "import sys, speculators_convert; print(sorted({'torch', 'transformers', 'sglang', 'numpy', 'huggingface_hub', 'typer', 'rich'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_python_api_returns_models() -> None:
+    from speculators_convert import inspect
+    from speculators_convert.findings import Report
+
+    report = inspect(str(BONUS), target=str(TARGET), tp=[2])
+    assert isinstance(report, Report)
+    assert report.spec is not None
+    assert report.spec.gamma == 6
