@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,10 +29,11 @@ class State:
 
 
 class Proposal(NamedTuple):
-    """Draft tokens in target ids [B, gamma], and whether all logits were finite, bool []."""
+    """Draft tokens in target ids [B, gamma], whether all logits were finite, bool [], and the probabilities [B, gamma, V] they were drawn from."""
 
     tokens: Tensor
     finite: Tensor
+    weights: Tensor | None = None
 
 
 class Accepted(NamedTuple):
@@ -42,30 +44,49 @@ class Accepted(NamedTuple):
     finite: Tensor
 
 
+Pick = Callable[[Tensor, int], tuple[Tensor, Tensor, Tensor | None]]
+"""Logits [B, local] and draft slot to: largest logit [B], draft id [B], the probabilities it was drawn from [B, draft_vocab] or None."""
+
+
 def anchors(state: State) -> tuple[Tensor, Tensor]:
     """Anchor token and anchor position of each row, [B] each."""
     position = state.length - 1
     return state.ids.gather(1, position[:, None])[:, 0], position
 
 
+def best(logits: Tensor) -> Tensor:
+    """Greedy token [B] of logits [B, target_vocab]."""
+    return logits.argmax(-1)
+
+
 def propose(draft: Draft, state: State, extent: int) -> Proposal:
-    """Greedy draft: one backbone pass, then the Markov chain slot by slot. d2t is applied before the next slot."""
+    """Greedy draft of a block."""
+
+    def pick(logits: Tensor, slot: int) -> tuple[Tensor, Tensor, None]:
+        del slot
+        return *draft.vocabulary.best(logits), None
+
+    return chain(draft, state, extent, pick)
+
+
+def chain(draft: Draft, state: State, extent: int, pick: Pick) -> Proposal:
+    """One backbone pass, then the Markov chain slot by slot. d2t is applied before the next slot."""
     anchor, position = anchors(state)
     hidden = draft.hidden(anchor, position, state.draft_cache, extent)
     base = draft.base_logits(hidden)
     before = state.ids.gather(1, (position - 1).clamp(min=0)[:, None])[:, 0]
-    chain, tokens, tops = [before, anchor], [], []
+    past, tops, weights = [before, anchor], [], []
     memory = draft.markov.start(anchor.shape[0])
     for slot in range(draft.slots):
-        bias = draft.markov.bias(hidden[:, slot], chain[-1 - draft.reading.markov_lag], memory)
+        bias = draft.markov.bias(hidden[:, slot], past[-1 - draft.reading.markov_lag], memory)
         memory = bias.state
         if slot < draft.first:
             continue
-        top, best = draft.vocabulary.best(base[:, slot] + bias.logits)
-        chain.append(draft.target_ids[best])
-        tokens.append(chain[-1])
+        top, best, weight = pick(base[:, slot] + bias.logits, slot - draft.first)
+        past.append(draft.target_ids[best])
         tops.append(top)
-    return Proposal(torch.stack(tokens, 1), torch.stack(tops).isfinite().all())
+        weights += [] if weight is None else [weight]
+    return Proposal(torch.stack(past[2:], 1), torch.stack(tops).isfinite().all(), torch.stack(weights, 1) if weights else None)
 
 
 def score(draft: Draft, hidden: Tensor, previous: Tensor) -> Tensor:
@@ -86,10 +107,10 @@ def verify(target: Target, state: State, tokens: Tensor, extent: int) -> Step:
     return target.forward(ids, position[:, None] + torch.arange(ids.shape[1], device=ids.device), state.target_cache, extent)
 
 
-def accept_greedy(tokens: Tensor, logits: Tensor) -> Accepted:
+def accept_greedy(proposal: Proposal, logits: Tensor) -> Accepted:
     """Longest prefix of the draft that equals the target's argmax; the target's tokens are the output."""
     top = logits.max(-1)
-    same = (top.indices[:, :-1] == tokens).to(torch.int64)
+    same = (top.indices[:, :-1] == proposal.tokens).to(torch.int64)
     return Accepted(same.cumprod(1).sum(1), top.indices, top.values.isfinite().all())
 
 

@@ -29,9 +29,10 @@ class Generation:
 class Steps:
     """The functions of one round; other modes wrap them."""
 
+    first: Callable[[Tensor], Tensor] = decode.best
     propose: Callable[[Draft, State, int], Proposal] = decode.propose
     verify: Callable[[Target, State, Tensor, int], Step] = decode.verify
-    accept: Callable[[Tensor, Tensor], Accepted] = decode.accept_greedy
+    accept: Callable[[Proposal, Tensor], Accepted] = decode.accept_greedy
     commit: Callable[[Draft, Target, State, Accepted, Tensor], None] = decode.commit
 
 
@@ -55,7 +56,7 @@ class Limits:
         return len(tokens) >= self.max_new_tokens or any(token in self.stop_ids for token in tokens)
 
 
-def start(draft: Draft, target: Target, prompts: Sequence[Sequence[int]], room: int) -> State:
+def start(draft: Draft, target: Target, prompts: Sequence[Sequence[int]], room: int, first: Callable[[Tensor], Tensor]) -> State:
     """Prefill: the target reads each prompt; its next token becomes the first anchor. `room` is the number of positions after the longest prompt."""
     device, longest = target.device, max(len(prompt) for prompt in prompts)
     batch, capacity = len(prompts), longest + room
@@ -70,17 +71,17 @@ def start(draft: Draft, target: Target, prompts: Sequence[Sequence[int]], room: 
     draft.append(state.draft_cache, step.fused, positions)
     last = step.logits[torch.arange(batch, device=device), length - 1]
     _demand_finite(last.max(-1).values.isfinite().all(), "target", "prefill")
-    ids.scatter_(1, length[:, None], last.argmax(-1)[:, None])
+    ids.scatter_(1, length[:, None], first(last)[:, None])
     state.length += 1
     return state
 
 
 @torch.no_grad()
-def generate(draft: Draft, target: Target, prompts: Sequence[Sequence[int]], limits: Limits, watch: Watch = lambda _: None, steps: Steps = EAGER) -> list[Generation]:  # noqa: PLR0917
-    """Drafted greedy decoding of a batch; `watch` is told the number of finished rows."""
+def generate(draft: Draft, target: Target, prompts: Sequence[Sequence[int]], limits: Limits, watch: Watch = lambda _: None, steps: Steps = EAGER) -> list[Generation]:
+    """Drafted decoding of a batch, greedy unless `steps` say otherwise; `watch` is told the number of finished rows."""
     if len(prompts) > 1 and not target.ragged:
         return [run for prompt in prompts for run in generate(draft, target, [prompt], limits, watch, steps)]
-    state = start(draft, target, prompts, limits.max_new_tokens + 2 * (draft.gamma + 1))
+    state = start(draft, target, prompts, limits.max_new_tokens + 2 * (draft.gamma + 1), steps.first)
     runs = [Generation() for _ in prompts]
     known_tokens = [[int(token)] for token in decode.anchors(state)[0]]
     base = [len(prompt) for prompt in prompts]
@@ -90,7 +91,7 @@ def generate(draft: Draft, target: Target, prompts: Sequence[Sequence[int]], lim
         extent = max(at + len(tokens) for at, tokens in zip(base, known_tokens, strict=True))
         proposal = steps.propose(draft, state, extent - 1)
         step = steps.verify(target, state, proposal.tokens, extent + draft.gamma)
-        accepted = steps.accept(proposal.tokens, step.logits)
+        accepted = steps.accept(proposal, step.logits)
         steps.commit(draft, target, state, accepted, step.fused)
         _demand_finite(proposal.finite, "draft", "block")
         _demand_finite(accepted.finite, "target", "verification")

@@ -93,6 +93,7 @@ class Draft:
         self.layers = [Layer(weights, index, reading) for index in range(known(spec.num_hidden_layers, "num_hidden_layers"))]
         head = _head(reading, weights, shared)
         self.target_ids = target_ids(spec, weights.get("d2t"), head.shape[0], device)
+        self.target_vocab = known(spec.target_vocab_size, "vocab_size")
         self._head = self.vocabulary.slice(head)
         local = {**weights, "markov_head.markov_w2.weight": self.vocabulary.slice(weights["markov_head.markov_w2.weight"])} if spec.markov else weights
         self.markov: Markov = markov_head(spec, local)

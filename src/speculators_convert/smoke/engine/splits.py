@@ -38,7 +38,7 @@ def locate(accepted: Sequence[int], at: int) -> Block:
 
 
 @torch.no_grad()
-def measure(target: Target, prompt: Sequence[int], plain: Sequence[int], drafted: Generation, at: int, width: int) -> Gaps:  # noqa: PLR0917
+def measure(target: Target, prompt: Sequence[int], plain: Sequence[int], drafted: Generation, at: int, width: int) -> Gaps:
     """Gaps at output index `at`, where the two outputs first differ; `width` is the tokens of a verification, gamma + 1."""
     tokens = (plain[at] if at < len(plain) else None, drafted.tokens[at] if at < len(drafted.tokens) else None)
     if None in tokens:
