@@ -171,7 +171,7 @@ def _degree_reasons(report: Report, policy: GatePolicy) -> Iterator[Reason]:
 
 def _engine_reasons(report: Report, rule: EngineRule) -> Iterator[Reason]:
     wanted = f"{rule.engine} {rule.version or ''}".strip()
-    found = [item for item in report.engines if item.engine == rule.engine and rule.version in (None, item.version)]
+    found = [item for item in report.engines if item.engine.casefold() == rule.engine.casefold() and rule.version in (None, item.version)]
     if not found:
         known = ", ".join(f"{item.engine} {item.version}" for item in report.engines)
         yield reason("GATE006", f"there is no verdict for {wanted}", measured=known or "no verdicts", expected=" or ".join(rule.verdicts))

@@ -20,7 +20,7 @@ GATE_CODES: Mapping[str, GateCode] = {
     "GATE001": GateCode("The checkpoint can be read", "Correct the reference or the file's permissions; nothing was judged"),
     "GATE002": GateCode("The format is recognised", "Run inspect: it lists what was looked for"),
     "GATE003": GateCode("Each check ran", "Fix the finding that blocks the check, pass --target, or waive the check's code"),
-    "GATE004": GateCode("The target is compared with", "Pass --target with the model that the draft was trained for"),
+    "GATE004": GateCode("The target was compared", "Pass --target with the model that the draft was trained for"),
     "GATE005": GateCode("The required TP degrees were checked", "Fix the findings on geometry, then run the gate again"),
     "GATE006": GateCode("The required engines read the checkpoint", "Run normalize with the layout that the engine reads"),
     "GATE010": GateCode("Required evidence is there", "Run spec-convert smoke --out FILE on these bytes and pass it with --evidence"),

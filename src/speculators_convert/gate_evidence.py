@@ -50,6 +50,8 @@ Row = tuple[str, str, object, object]
 
 def _foreign(result: SmokeResult, digest: CheckpointDigest | None, target: CheckpointDigest | None) -> Iterator[Row]:
     for name, stated, own in (("draft", result.checkpoint, digest), ("target", result.target, target)):
+        if stated is None:
+            continue  # a run that was not made has no target; its verdict says so
         if sha256_hex(canonical_json(stated.files)) != stated.digest:
             yield "GATE017", f"the digest of the {name} does not follow from its files", stated.digest[:16], sha256_hex(canonical_json(stated.files))[:16]
         elif own is not None and stated.digest != own.digest:
@@ -79,6 +81,8 @@ def _failed(result: SmokeResult, rule: EvidenceRule) -> Iterator[Row]:
     for comparison in result.comparisons:
         if not comparison.holds:
             yield "GATE014", f"a claim of the run does not hold: {comparison.name}", comparison.measured, comparison.expected
+    if result.verdict == "pass" and result.target is None:
+        yield "GATE017", "a run that passed names no target", "none", "the target's digest"
     if not result.modes:
         yield "GATE014", "no mode ran", "0 modes", "at least one"
     for mode in result.modes:
