@@ -60,7 +60,16 @@ CONTAINER = (
     _m("no-weights", "P1", "DSP030", FILE, ("remove-weights",), reported="Edge-LLM#200"),
     _m("index-without-map", "P1", "DSP031", FILE, ("split", 2), ("index", "/weight_map", None), traits="single"),
     _m("index-names-missing-shard", "P1", "DSP032", FILE, ("split", 2), ("remove", "model-00002-of-00002.safetensors"), traits="single", reported="huggingface_hub#4725"),
-    _m("shard-not-in-index", "P1", "DSP033", FILE, ("split", 2), ("copy-file", "model-00001-of-00002.safetensors", "model-old.safetensors"), traits="single", reported="huggingface_hub#4725"),
+    _m(
+        "shard-not-in-index",
+        "P1",
+        "DSP033",
+        FILE,
+        ("split", 2),
+        ("copy-file", "model-00001-of-00002.safetensors", "model-old.safetensors"),
+        traits="single",
+        reported="huggingface_hub#4725",
+    ),
     _m("tensor-not-in-index", "P1", "DSP034", FILE, ("split", 2), ("index-delete", "fc.weight"), traits="single", reported="huggingface_hub#4725"),
     _m("tensor-in-wrong-shard", "P1", "DSP035", FILE, ("split", 2), ("index-swap", "fc.weight"), traits="single"),
     _m("tensor-in-two-shards", "P1", "DSP036", FILE, ("split", 2), ("duplicate-in-shards", "fc.weight"), traits="single"),
@@ -104,7 +113,16 @@ VOCABULARY = (
     _m("markov-rank-stated-wrong", "V9", "DSP328", FILE, ("set", "/markov_rank", 77), traits="markov"),
     _m("vocab-size-stated-wrong", "V9", "DSP326", FILE, ("set", f"{_B}/vocab_size", 77), traits="markov", reported="speculators#188"),
     _m("draft-vocab-size-stated-wrong", "V9", "DSP327", FILE, ("set", "/draft_vocab_size", 77)),
-    _m("vocabulary-not-the-targets", "V10", "DSP701", TARGET, ("set", f"{_B}/vocab_size", 77), ("crop-rows-to", "markov_head.markov_w1.weight", 77), ("drop", "embed_tokens.weight"), traits="markov full"),
+    _m(
+        "vocabulary-not-the-targets",
+        "V10",
+        "DSP701",
+        TARGET,
+        ("set", f"{_B}/vocab_size", 77),
+        ("crop-rows-to", "markov_head.markov_w1.weight", 77),
+        ("drop", "embed_tokens.weight"),
+        traits="markov full",
+    ),
 )
 
 LAYOUT = (
@@ -134,7 +152,7 @@ LAYOUT = (
     _m("mask-is-eos", "M2", "DSP222", FILE, ("copy-key", "/mask_token_id", f"{_B}/eos_token_id")),
     _m("mask-is-the-targets-eos", "M2", "DSP710", TARGET, ("set", "/mask_token_id", 0), traits="trained"),
     _m("mask-an-ordinary-token", "M2", "DSP710", TARGET, ("set", "/mask_token_id", 500), traits="trained", reported="TorchSpec#133"),
-    _m("mask-two-values", "M3", "DSP221", FILE, ("set", "/dflash_config/mask_token_id", 3), traits="native"),
+    _m("mask-two-values", "M3", "DSP221", FILE, ("set", "/dflash_config/mask_token_id", 5), traits="native"),
 )
 
 BACKBONE = (
@@ -206,12 +224,51 @@ WEIGHTS = (
 )
 
 EXCLUDED = (
-    Mutation("taps-off-by-one", "T4", (), FILE, (("add-each", "/aux_hidden_state_layer_ids", 1),), reported="sglang#30982", reason_excluded="ids stay ascending and inside the target and no tensor depends on them: only a drafting run tells"),
-    Mutation("anchor-flipped-with-tokens", "L2", (), FILE, (("flip", "/sample_from_anchor"), ("shift-tokens",)), reported="sglang#40144", reason_excluded="the file is consistent in the other layout: only a drafting run tells"),
-    Mutation("theta-changed", "R4", (), FILE, (("set", f"{_B}/rope_parameters/rope_theta", 10_000.0),), reported="modelopt#2221", reason_excluded="a draft may be trained with a theta of its own; with --target the difference is reported as DSP708 (info)"),
+    Mutation(
+        "taps-off-by-one",
+        "T4",
+        (),
+        FILE,
+        (("add-each", "/aux_hidden_state_layer_ids", 1),),
+        reported="sglang#30982",
+        reason_excluded="ids stay ascending and inside the target and no tensor depends on them: only a drafting run tells",
+    ),
+    Mutation(
+        "anchor-flipped-with-tokens",
+        "L2",
+        (),
+        FILE,
+        (("flip", "/sample_from_anchor"), ("shift-tokens",)),
+        reported="sglang#40144",
+        reason_excluded="the file is consistent in the other layout: only a drafting run tells",
+    ),
+    Mutation(
+        "theta-changed",
+        "R4",
+        (),
+        FILE,
+        (("set", f"{_B}/rope_parameters/rope_theta", 10_000.0),),
+        reported="modelopt#2221",
+        reason_excluded="a draft may be trained with a theta of its own; with --target the difference is reported as DSP708 (info)",
+    ),
     Mutation("mask-other-reserved-token", "M2", (), FILE, (("set", "/mask_token_id", 1),), reason_excluded="any reserved token may be the mask that training used"),
-    Mutation("gate-weights-of-another-draft", "W3", (), DEEP, (("roll", "markov_head.gate_proj.weight", 1),), reason_excluded="plausible values in the wrong place: only a drafting run tells"),
-    Mutation("markov-misaligned-release-label", "L3", (), FILE, (), reported="speculators#806", reason_excluded="a misaligned head that carries a release version shows nothing in the file"),
+    Mutation(
+        "gate-weights-of-another-draft",
+        "W3",
+        (),
+        DEEP,
+        (("roll", "markov_head.gate_proj.weight", 1),),
+        reason_excluded="plausible values in the wrong place: only a drafting run tells",
+    ),
+    Mutation(
+        "markov-misaligned-release-label",
+        "L3",
+        (),
+        FILE,
+        (),
+        reported="speculators#806",
+        reason_excluded="a misaligned head that carries a release version shows nothing in the file",
+    ),
 )
 
 MUTATIONS: tuple[Mutation, ...] = CONTAINER + VOCABULARY + LAYOUT + BACKBONE + WEIGHTS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from speculators_convert.checkpoint import Checkpoint
+from speculators_convert.checks.container import UNREADABLE
 from speculators_convert.checks.core import check
 from speculators_convert.checks.places import CONFIG, backbone
 from speculators_convert.findings import Problem
@@ -39,7 +40,7 @@ def theta_stated(spec: DraftSpec) -> Iterator[Problem]:
     Lucebox#447 (converter refuses without theta), modelopt PR#2221
     """
     if any(item.fact == "rope_theta_default" for item in spec.evidence):
-        yield Problem("rope theta is not stated", subject="rope_theta", measured="no key", expected="rope_parameters.rope_theta; engines take 10000", file=CONFIG)
+        yield Problem("rope theta is not stated", subject="rope_theta", measured="no key", expected="rope_parameters.rope_theta", file=CONFIG)
 
 
 @check("DSP232", "No key asks for another rotary embedding", severity=Severity.WARNING)
@@ -115,7 +116,7 @@ def rope_one_set(checkpoint: Checkpoint) -> Iterator[Problem]:
             )
 
 
-@check("DSP240", "layer_types names each layer")
+@check("DSP240", "layer_types names each layer", requires=UNREADABLE)
 def layer_types_complete(spec: DraftSpec, checkpoint: Checkpoint) -> Iterator[Problem]:
     """
     ## What it checks
@@ -183,7 +184,7 @@ def window_switched_on(spec: DraftSpec, checkpoint: Checkpoint) -> Iterator[Prob
     transformers `Qwen3Config.__post_init__`
     """
     table, pointer = backbone(checkpoint)
-    if not str(table.get("model_type", "qwen3")).startswith("qwen3"):
+    if checkpoint.gguf or not str(table.get("model_type", "qwen3")).startswith("qwen3"):
         return
     if AttentionKind.SLIDING in (spec.layer_types or ()) and spec.sliding_window is not None and table.get("use_sliding_window") is not True:
         yield Problem(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from speculators_convert.checks.container import UNREADABLE
 from speculators_convert.checks.core import check, docstring
 from speculators_convert.findings import Problem
 from speculators_convert.model import Severity
@@ -28,13 +29,6 @@ _WEIGHTS_RULE = (
 )
 _SET_CONFIG = "Set the key to what the tensors say; `spec-convert normalize` does it when the tensors are right."
 FACTS = {
-    "gamma": _Fact(
-        "DSP206",
-        "The block size is stated once",
-        "`block_size` decides how many tokens are drafted per step; SGLang reads the nested key first, others the top one.",
-        "Keep one value, or state it with `--set gamma=...`.",
-        "formats of SGLang 0.5.23 `parse_dspark_draft_config`",
-    ),
     "target_layer_ids": _Fact(
         "DSP215",
         "Both spellings of the tapped layers agree",
@@ -127,7 +121,7 @@ FACTS = {
         "vLLM 0.33.0 and SGLang 0.5.23 defaults differ",
     ),
 }
-ELSEWHERE = frozenset({"anchor", "enable_confidence_head"})
+ELSEWHERE = frozenset({"algorithm", "anchor", "gamma", "enable_confidence_head"})
 """Facts whose conflicts other checks report, with more to say."""
 
 
@@ -156,14 +150,14 @@ def _register(fact: str, text: _Fact) -> None:
 
     agrees.__doc__ = docstring(f"All places that state `{fact}` (config keys on each level, tensor shapes) say the same.", text.why, text.fix, text.reported)
     agrees.__name__ = f"{fact}_agrees"
-    check(text.code, text.title, severity=text.severity)(agrees)
+    check(text.code, text.title, severity=text.severity, requires=UNREADABLE)(agrees)
 
 
 for _fact, _text in FACTS.items():
     _register(_fact, _text)
 
 
-@check("DSP340", "No other fact is stated in two ways", severity=Severity.WARNING)
+@check("DSP340", "No other fact is stated in two ways", severity=Severity.WARNING, requires=UNREADABLE)
 def other_facts_agree(spec: DraftSpec) -> Iterator[Problem]:
     """
     ## What it checks

@@ -167,6 +167,14 @@ _RULES = {
         "Copy the file into the folder if you trust it.",
         "modelscan#263",
     ),
+    "gguf-invalid": _Rule(
+        "DSP013",
+        "The GGUF file is valid",
+        "Magic, version, keys and tensor table of a `.gguf` file parse, and its tensors lie inside the file.",
+        "llama.cpp refuses the file, or reads past its end.",
+        "Convert the draft again with llama.cpp's `convert_hf_to_gguf.py`, or download the file again.",
+        "llama.cpp#26337",
+    ),
     "no-weights": _Rule(
         "DSP030",
         "There are weights",
@@ -234,6 +242,8 @@ _RULES = {
     ),
 }
 
+UNREADABLE = (*(rule.code for rule in _RULES.values() if rule.code < "DSP020"), "DSP030", "DSP032")
+"""Errors after which tensors are missing from sight, so that nothing can be said of the draft as a whole."""
 FAULT_CODES = {kind: rule.code for kind, rule in _RULES.items()}
 """Kind of a `Fault` to its code."""
 

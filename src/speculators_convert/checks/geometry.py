@@ -14,6 +14,7 @@ from speculators_convert.formats import Reading
 from speculators_convert.model import Severity
 from speculators_convert.spec import Anchor, DraftSpec
 
+_TOKENS = "proposal_methods"
 _TAP_KEYS = "target_layer_ids (or aux_hidden_state_layer_ids, one higher)"
 
 
@@ -64,7 +65,7 @@ def anchor_decided(spec: DraftSpec) -> Iterator[Problem]:
 
 
 @check("DSP203", "Drafted tokens, block size and anchor fit together")
-def tokens_fit(spec: DraftSpec) -> Iterator[Problem]:
+def tokens_fit(spec: DraftSpec, checkpoint: Checkpoint) -> Iterator[Problem]:
     """
     ## What it checks
     `speculative_tokens` equals the number of sampled slots: `block_size` when the anchor is sampled, one fewer when it is not.
@@ -82,12 +83,14 @@ def tokens_fit(spec: DraftSpec) -> Iterator[Problem]:
     if by_key is not None:
         yield by_key
     elif spec.speculative_tokens is not None and spec.gamma is not None and spec.speculative_tokens != spec.gamma:
+        slots_counted = spec.speculative_tokens == spec.query_slots and spec.markov is None and "sample_from_anchor" not in checkpoint.config
         yield Problem(
-            "speculative_tokens is not the number of sampled slots",
+            "speculative_tokens counts slots, as DFlash exports did before 2026-04-21" if slots_counted else "speculative_tokens is not the number of sampled slots",
             subject="speculative_tokens",
             measured=spec.speculative_tokens,
             expected=f"{spec.gamma} ({spec.query_slots} slots, anchor {spec.anchor})",
             file=CONFIG,
+            severity=Severity.INFO if slots_counted else None,
         )
 
 
@@ -106,12 +109,23 @@ def gamma_known(spec: DraftSpec) -> Iterator[Problem]:
     ## Reported in
     SGLang 0.5.23 `speculative_hook.py` (default 7), llama.cpp#26275 (default 16)
     """
+    decided = next((item for item in spec.evidence if item.fact == "gamma" and item.decides), None)
+    expected = "block_size of at least 1, or 2 when the anchor is not sampled"
     if spec.anchor is not None and not spec.gamma:
         yield Problem(
             "the number of drafted tokens per block is not known",
             subject="block_size",
             measured=f"slots: {spec.query_slots}",
-            expected="block_size of at least 1, or 2 when the anchor is not sampled",
+            expected=expected,
+            file=CONFIG,
+            pointer="/block_size",
+        )
+    elif decided is not None and _TOKENS in decided.source:
+        yield Problem(
+            "block_size leaves it to speculative_tokens how many tokens are drafted",
+            subject="block_size",
+            measured=f"{decided.says} by speculative_tokens",
+            expected=expected,
             file=CONFIG,
             pointer="/block_size",
         )
@@ -142,6 +156,48 @@ def markov_aligned(spec: DraftSpec) -> Iterator[Problem]:
             file=CONFIG,
             pointer="/speculators_version",
         )
+
+
+@check("DSP206", "The block size is stated once")
+def block_stated_once(spec: DraftSpec) -> Iterator[Problem]:
+    """
+    ## What it checks
+    The config does not state two block sizes, one nested and one at the top.
+
+    ## Why it matters
+    `block_size` decides how many tokens are drafted per step; SGLang reads the nested key first, others the top one.
+
+    ## How to fix
+    Keep one value, or state the number of drafted tokens with `--set gamma=N`.
+
+    ## Reported in
+    SGLang 0.5.23 `parse_dspark_draft_config`
+    """
+    problem = disagreement(spec, "gamma")
+    if problem is not None and _TOKENS not in f"{problem.measured}{problem.expected}":
+        yield problem
+
+
+@check("DSP207", "No second reading is possible", severity=Severity.INFO)
+def undisputed(spec: DraftSpec) -> Iterator[Problem]:
+    """
+    ## What it checks
+    No engine or tool is known to read the same file in another way than this tool does.
+
+    ## Why it matters
+    The file leaves a fact to a default, and defaults differ. The reading shown is the trainer's; an engine with the other default drafts one place off, without an error.
+
+    ## How to fix
+    State the fact with the `--set` flag that the evidence names; the rewritten file then says it for all engines.
+
+    ## Reported in
+    sglang#40144, sglang#40203, vllm#56792, llama.cpp#26275
+    """
+    for item in spec.evidence:
+        if item.fact.endswith("_disputed"):
+            fact = item.fact.removesuffix("_disputed")
+            decided = next((other.says for other in spec.evidence if other.fact == fact and other.decides), "not decided")
+            yield Problem(f"{fact} can be read in two ways", subject=fact, measured=f"{item.says}: {item.source}", expected=decided)
 
 
 @check("DSP210", "The tapped layers are listed")

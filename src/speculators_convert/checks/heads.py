@@ -6,19 +6,21 @@ from collections import Counter
 from collections.abc import Iterator
 
 from speculators_convert.checks.conflicts import disagreement
+from speculators_convert.checks.container import UNREADABLE
 from speculators_convert.checks.core import check
 from speculators_convert.checks.places import CONFIG, listed
 from speculators_convert.findings import Problem
 from speculators_convert.formats.roles import is_role
 from speculators_convert.model import Severity
-from speculators_convert.spec import DraftSpec, expected_shapes
+from speculators_convert.spec import DraftSpec, TensorRef, expected_shapes
 
 _TABLES = ("d2t", "t2d")
 _BORROWED = ("embed_tokens.weight", "lm_head.weight")
+_PACKED = {"U8", "I8", "I32", "F4"}
 _SCALE_SUFFIXES = ("_scale", "_scale_inv", "_scale_2", "_packed", "_shape", "_zero_point", "_g_idx")
 
 
-@check("DSP301", "All tensors are there", requires=("DSP304",))
+@check("DSP301", "All tensors are there", requires=(*UNREADABLE, "DSP304"))
 def tensors_present(spec: DraftSpec) -> Iterator[Problem]:
     """
     ## What it checks
@@ -60,7 +62,7 @@ def shapes_fit(spec: DraftSpec) -> Iterator[Problem]:
         if ref is None or role in _TABLES:
             continue
         wanted = (shape[0], None) if role == "fc.weight" else shape
-        if len(ref.shape) != len(wanted) or any(need is not None and need != have for need, have in zip(wanted, ref.shape, strict=True)):
+        if not _fits(wanted, ref):
             yield Problem("a tensor has the wrong shape", subject=role, measured=list(ref.shape), expected=_shape(shape), file=ref.file)
 
 
@@ -81,7 +83,9 @@ def tensors_known(spec: DraftSpec) -> Iterator[Problem]:
     """
     for name in spec.unknown_tensors:
         if not _is_quantization_part(name):
-            yield Problem("a tensor has no place in the draft", subject=name[:200], measured="unknown name", expected="a name of the format")
+            sink = spec.attention_sinks and "sink" in name
+            message = "learned attention sinks, which only some engines apply" if sink else "a tensor has no place in the draft"
+            yield Problem(message, subject=name[:200], measured="unknown name", expected="a name of the format", severity=Severity.INFO if sink else None)
     known = {*expected_shapes(spec), *_TABLES, *_BORROWED}
     for role, ref in sorted(spec.tensors.items()):
         attention_bias = role.startswith("layers.") and role.endswith(".bias") and spec.attention_bias
@@ -160,6 +164,17 @@ def heads_divide(spec: DraftSpec, tp_degrees: tuple[int, ...]) -> Iterator[Probl
 
 def _shape(shape: tuple[int | None, ...]) -> str:
     return "[" + ", ".join("?" if item is None else str(item) for item in shape) + "]"
+
+
+def _fits(wanted: tuple[int | None, ...], ref: TensorRef) -> bool:
+    """Whether a shape is the wanted one; a packed type holds several values of a row in one element."""
+    if len(ref.shape) != len(wanted):
+        return False
+    packed = ref.dtype in _PACKED and len(wanted) == 2
+    factors = (2, 4, 8) if packed else ()
+    return all(
+        need is None or need == have or (axis == 1 and need in [have * factor for factor in factors]) for axis, (need, have) in enumerate(zip(wanted, ref.shape, strict=True))
+    )
 
 
 def _is_quantization_part(name: str) -> bool:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from speculators_convert.checkpoint import Checkpoint
+from speculators_convert.checks.conflicts import disagreement
+from speculators_convert.checks.container import UNREADABLE
 from speculators_convert.checks.core import check
 from speculators_convert.checks.places import CONFIG
 from speculators_convert.findings import Problem
@@ -52,11 +55,12 @@ def verifier_named(spec: DraftSpec, format_name: str) -> Iterator[Problem]:
         )
 
 
-@check("DSP262", "The architecture label fits the weights", severity=Severity.WARNING)
-def label_fits(spec: DraftSpec, checkpoint: Checkpoint, format_name: str) -> Iterator[Problem]:
+@check("DSP262", "The architecture label fits the weights", severity=Severity.WARNING, requires=UNREADABLE)
+def label_fits(spec: DraftSpec, format_name: str) -> Iterator[Problem]:
     """
     ## What it checks
-    A Speculators or native file with a Markov head is not labelled as a DFlash class.
+        Labels (`architectures`, `projector_type`) and weights name the same algorithm: with Markov tables DSpark, without them DFlash. A Speculators
+    or DeepSpec file with a Markov head and a DFlash label is a warning; where a producer always writes such a label it is only a note.
 
     ## Why it matters
     Engines choose the model class by this label. The DFlash class drops the Markov head and samples one slot fewer: it runs and accepts less.
@@ -67,18 +71,10 @@ def label_fits(spec: DraftSpec, checkpoint: Checkpoint, format_name: str) -> Ite
     ## Reported in
     sglang#40144 (mixed labels), a Qwen3.6-27B file labelled DFlashDraftModel with DSpark weights
     """
-    names = checkpoint.config.get("architectures")
-    labels = [item for item in names if isinstance(item, str)] if isinstance(names, list) else []
-    wrong = [item for item in labels if "dflash" in item.lower()]
-    if wrong and spec.markov is not None and format_name in ("speculators", "deepspec"):
-        yield Problem(
-            "the label is of DFlash, the weights are of DSpark",
-            subject="architectures",
-            measured=", ".join(wrong),
-            expected="a DSpark label, as there is a Markov head",
-            file=CONFIG,
-            pointer="/architectures",
-        )
+    problem = disagreement(spec, "algorithm")
+    if problem is not None:
+        mislabelled = spec.markov is not None and format_name in ("speculators", "deepspec")
+        yield replace(problem, message="the labels name another algorithm than the weights", subject="architectures", file=CONFIG, severity=None if mislabelled else Severity.INFO)
 
 
 @check("DSP263", "The tie flag does not contradict the head")
@@ -110,7 +106,7 @@ def tie_flag(spec: DraftSpec) -> Iterator[Problem]:
 
 
 @check("DSP265", "The dtype is stated", severity=Severity.WARNING)
-def dtype_stated(spec: DraftSpec) -> Iterator[Problem]:
+def dtype_stated(spec: DraftSpec, checkpoint: Checkpoint) -> Iterator[Problem]:
     """
     ## What it checks
     The config states `dtype` (or the older `torch_dtype`).
@@ -125,5 +121,5 @@ def dtype_stated(spec: DraftSpec) -> Iterator[Problem]:
     SGLang 0.5.23 `model_config.py` `_get_and_verify_dtype`
     """
     stated = [item for item in spec.evidence if item.fact == "dtype" and item.source.startswith(CONFIG)]
-    if not stated:
+    if not stated and spec.bundled is None and not checkpoint.gguf:
         yield Problem("the dtype is not stated", subject="dtype", measured="no key", expected=spec.dtype or "the weights' dtype", file=CONFIG, pointer="/dtype")

@@ -91,7 +91,7 @@ def declared_is_real(spec: DraftSpec, checkpoint: Checkpoint) -> Iterator[Proble
     """
     declared, file = _declared(checkpoint)
     matrices = _matrices(spec)
-    if declared is not None and matrices and all(spec.tensors[role].dtype in _PLAIN for role in matrices):
+    if declared is not None and matrices and spec.bundled is None and all(spec.tensors[role].dtype in _PLAIN for role in matrices):
         yield Problem(
             "a quantization is declared and no weight is quantized",
             subject="quantization_config",

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from speculators_convert.checkpoint import Checkpoint
+from speculators_convert.checks.container import UNREADABLE
 from speculators_convert.checks.core import check
 from speculators_convert.findings import Problem
 from speculators_convert.model import Severity
@@ -14,11 +16,11 @@ from speculators_convert.pairing import Pairing
 from speculators_convert.spec import D2T, DraftSpec
 from speculators_convert.vocabulary import VocabularyTables
 
-_TABLES = ("DSP101", "DSP102")
+_TABLES = ("DSP102",)
 
 
-@check("DSP101", "d2t and t2d are there exactly when the vocabulary is reduced")
-def tables_present(spec: DraftSpec) -> Iterator[Problem]:
+@check("DSP101", "d2t and t2d are there exactly when the vocabulary is reduced", requires=(*UNREADABLE, "DSP304"))
+def tables_present(spec: DraftSpec, checkpoint: Checkpoint) -> Iterator[Problem]:
     """
     ## What it checks
     A draft with fewer tokens than the target has both `d2t` and `t2d`; a draft over the full vocabulary has neither.
@@ -37,6 +39,8 @@ def tables_present(spec: DraftSpec) -> Iterator[Problem]:
     missing = [name for name in ("d2t", "t2d") if name not in spec.tensors]
     if spec.reduced_vocabulary:
         for name in missing:
+            if name == "t2d" and checkpoint.gguf:
+                continue  # a GGUF draft has only d2t
             yield Problem(
                 f"a reduced vocabulary needs {name}", subject=name, measured="not in the file", expected=f"{spec.draft_vocab_size} of {spec.target_vocab_size} tokens mapped"
             )
@@ -98,13 +102,14 @@ def _form(spec: DraftSpec, name: str, dtype: str, length: int | None) -> Iterato
 
 
 @check("DSP104", "d2t holds offsets, not absolute ids", requires=_TABLES)
-def d2t_offsets(spec: DraftSpec, tables: VocabularyTables) -> Iterator[Problem]:
+def d2t_offsets(spec: DraftSpec, tables: VocabularyTables, checkpoint: Checkpoint) -> Iterator[Problem]:
     """
     ## What it checks
     The target id of draft token i is i + d2t[i]. When the numbers only make sense as target ids themselves, the table is absolute.
 
     ## Why it matters
-    Every engine adds the draft id. An absolute table then proposes other tokens, past the vocabulary in its second half; the acceptance length falls to 1 without an error.
+        Engines that read safetensors add the draft id (a llama.cpp GGUF holds absolute ids by design). An absolute table then proposes other tokens,
+    past the vocabulary in its second half; the acceptance length falls to 1 without an error.
 
     ## How to fix
     Run `spec-convert normalize`, or subtract arange: d2t = ids - arange(draft_vocab_size).
@@ -112,7 +117,7 @@ def d2t_offsets(spec: DraftSpec, tables: VocabularyTables) -> Iterator[Problem]:
     ## Reported in
     TorchSpec `tools/convert_to_hf.py` (trims the head by d2t as absolute while the table holds offsets)
     """
-    if spec.d2t is D2T.ABSOLUTE and tables.d2t is not None and tables.d2t.size:
+    if spec.reduced_vocabulary and not checkpoint.gguf and spec.d2t is D2T.ABSOLUTE and tables.d2t is not None and tables.d2t.size:
         evidence = next((item.source for item in spec.evidence if item.fact == "d2t"), "")
         yield Problem(
             "d2t holds absolute target ids",
@@ -138,7 +143,7 @@ def targets_in_range(spec: DraftSpec, tables: VocabularyTables) -> Iterator[Prob
     ## Reported in
     mobilint `build_eagle3_safetensors.py` (review: range of i + d2t not checked)
     """
-    targets, vocab = tables.targets(spec.d2t), spec.target_vocab_size
+    targets, vocab = _targets(spec, tables), spec.target_vocab_size
     if targets is None or vocab is None:
         return
     outside = np.flatnonzero((targets < 0) | (targets >= vocab))
@@ -152,7 +157,7 @@ def targets_in_range(spec: DraftSpec, tables: VocabularyTables) -> Iterator[Prob
         )
 
 
-@check("DSP106", "Mapped ids ascend", requires=("DSP101", "DSP102", "DSP105"))
+@check("DSP106", "Mapped ids ascend", requires=("DSP102", "DSP105"))
 def targets_ascend(spec: DraftSpec, tables: VocabularyTables) -> Iterator[Problem]:
     """
     ## What it checks
@@ -168,7 +173,7 @@ def targets_ascend(spec: DraftSpec, tables: VocabularyTables) -> Iterator[Proble
     ## Reported in
     speculators `train/vocab_mapping.py` (ids are sorted); TorchSpec `preprocessing.py`
     """
-    targets = tables.targets(spec.d2t)
+    targets = _targets(spec, tables)
     if targets is None:
         return
     falling = np.flatnonzero(np.diff(targets) < 0)
@@ -183,7 +188,7 @@ def targets_ascend(spec: DraftSpec, tables: VocabularyTables) -> Iterator[Proble
         )
 
 
-@check("DSP107", "No target token is mapped twice", requires=("DSP101", "DSP102", "DSP105"))
+@check("DSP107", "No target token is mapped twice", requires=("DSP102", "DSP105"))
 def targets_unique(spec: DraftSpec, tables: VocabularyTables) -> Iterator[Problem]:
     """
     ## What it checks
@@ -198,7 +203,7 @@ def targets_unique(spec: DraftSpec, tables: VocabularyTables) -> Iterator[Proble
     ## Reported in
     SGLang `reject_sampling` (draft probabilities are scattered by id); mobilint `build_eagle3_safetensors.py`
     """
-    targets = tables.targets(spec.d2t)
+    targets = _targets(spec, tables)
     if targets is None:
         return
     ids, counts = np.unique(targets, return_counts=True)
@@ -213,7 +218,7 @@ def targets_unique(spec: DraftSpec, tables: VocabularyTables) -> Iterator[Proble
         )
 
 
-@check("DSP108", "d2t and t2d name the same tokens", requires=("DSP101", "DSP102", "DSP103"))
+@check("DSP108", "d2t and t2d name the same tokens", requires=("DSP102", "DSP103", "DSP105", "DSP107"))
 def tables_agree(spec: DraftSpec, tables: VocabularyTables) -> Iterator[Problem]:
     """
     ## What it checks
@@ -228,7 +233,7 @@ def tables_agree(spec: DraftSpec, tables: VocabularyTables) -> Iterator[Problem]
     ## Reported in
     speculators#1081 (a cached table of another run was loaded)
     """
-    targets, members = tables.targets(spec.d2t), tables.members()
+    targets, members = _targets(spec, tables), tables.members()
     if targets is None or members is None or np.array_equal(targets, members):
         return
     only_d2t, only_t2d = np.setdiff1d(targets, members), np.setdiff1d(members, targets)
@@ -244,7 +249,7 @@ def tables_agree(spec: DraftSpec, tables: VocabularyTables) -> Iterator[Problem]
         )
 
 
-@check("DSP109", "t2d holds only 0 and 1", requires=("DSP101", "DSP103"))
+@check("DSP109", "t2d holds only 0 and 1", requires=("DSP103",))
 def t2d_is_boolean(spec: DraftSpec, tables: VocabularyTables) -> Iterator[Problem]:
     """
     ## What it checks
@@ -259,7 +264,7 @@ def t2d_is_boolean(spec: DraftSpec, tables: VocabularyTables) -> Iterator[Proble
     ## Reported in
     safetensors README, section Format (BOOL is one byte)
     """
-    if tables.t2d is None:
+    if tables.t2d is None or not spec.reduced_vocabulary:
         return
     odd = np.flatnonzero(tables.t2d > 1)
     if odd.size:
@@ -281,7 +286,7 @@ def table_filled(spec: DraftSpec, tables: VocabularyTables) -> Iterator[Problem]
     ## Reported in
     vLLM 0.33.0 `qwen3_dflash.py` (a missing table stays zeros)
     """
-    if tables.d2t is None or tables.d2t.size < 2 or spec.d2t is D2T.ABSOLUTE:
+    if tables.d2t is None or tables.d2t.size < 2 or spec.d2t is D2T.ABSOLUTE or not spec.reduced_vocabulary:
         return
     if not tables.d2t.any():
         yield Problem(
@@ -291,7 +296,7 @@ def table_filled(spec: DraftSpec, tables: VocabularyTables) -> Iterator[Problem]
         yield Problem("d2t counts 0, 1, 2, ...", subject="d2t", measured="draft ids map to every second target id", expected="offsets of the kept tokens", file=_file(spec, "d2t"))
 
 
-@check("DSP112", "Head rows equal the target's rows", requires=("DSP101", "DSP102", "DSP105"))
+@check("DSP112", "Head rows equal the target's rows", requires=("DSP102", "DSP105"))
 def head_rows_equal(spec: DraftSpec, pairing: Pairing) -> Iterator[Problem]:
     """
     ## What it checks
@@ -319,6 +324,11 @@ def head_rows_equal(spec: DraftSpec, pairing: Pairing) -> Iterator[Problem]:
             expected="equal bytes",
             file=_file(spec, "lm_head.weight"),
         )
+
+
+def _targets(spec: DraftSpec, tables: VocabularyTables) -> NDArray[np.int64] | None:
+    """Target id of each draft id; None for a full vocabulary, whose table (if any) is DSP101's."""
+    return tables.targets(spec.d2t) if spec.reduced_vocabulary else None
 
 
 def _file(spec: DraftSpec, role: str) -> str:

@@ -12,7 +12,6 @@ from speculators_convert.pairing import Pairing
 from speculators_convert.spec import AttentionKind, DraftSpec, expected_shapes
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_NESTED = ("dflash_config", "dspark_config")
 _PLAIN = {"BF16", "F16", "F32", "F64"}
 _OWNED_BY_TARGET = {"d2t", "t2d"}
 
@@ -38,9 +37,7 @@ def _identity(spec: DraftSpec, checkpoint: Checkpoint) -> dict[str, JsonValue]:
         "model_type": _string(config.get("model_type")),
         "dtype_stated": any(isinstance(_anywhere(checkpoint, key), str) for key in ("dtype", "torch_dtype")),
         "verifier": _verifier_kind(spec.verifier.name_or_path),
-        "tokens_stated": spec.speculative_tokens is not None,
         "quantized": any(ref.dtype not in _PLAIN for role, ref in spec.tensors.items() if role not in _OWNED_BY_TARGET),
-        "top_level": sorted(key for key in config if config[key] is not None),
     }
 
 
@@ -51,8 +48,6 @@ def _geometry(spec: DraftSpec, checkpoint: Checkpoint, pairing: Pairing | None) 
     return {
         "anchor": spec.anchor.value if spec.anchor else None,
         "anchor_key": isinstance(checkpoint.config.get("sample_from_anchor"), bool),
-        "anchor_nested": any("sample_from_anchor" in nested for nested in (checkpoint.config.get(key) for key in _NESTED) if isinstance(nested, dict)),
-        "gamma": spec.gamma,
         "taps_listed": ids is not None,
         "taps_lowest": min(ids) if ids else None,
         "taps_ascend": None if ids is None else list(ids) == sorted(set(ids)),
@@ -69,11 +64,9 @@ def _attention(spec: DraftSpec) -> dict[str, JsonValue]:
     return {
         "sliding": sliding,
         "sliding_causal": spec.sliding_causal,
-        "rope_type": spec.rope.type,
         "theta_stated": not any(item.fact == "rope_theta_default" for item in spec.evidence),
         "rope_extra": ", ".join(spec.rope.ignored),
         "hidden_act": spec.hidden_act,
-        "attention_bias": spec.attention_bias,
     }
 
 
@@ -93,7 +86,6 @@ def _tensors(spec: DraftSpec, checkpoint: Checkpoint) -> dict[str, JsonValue]:
     renamed = sorted(ref.name for role, ref in spec.tensors.items() if ref.name != role)
     return {
         "own_head": "lm_head.weight" in spec.tensors,
-        "own_embedding": "embed_tokens.weight" in spec.tensors,
         "missing": ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else ""),
         "unknown": ", ".join(spec.unknown_tensors[:3]) + (", ..." if len(spec.unknown_tensors) > 3 else ""),
         "renamed": ", ".join(renamed[:3]) + (", ..." if len(renamed) > 3 else ""),

@@ -1,0 +1,138 @@
+"""Engine verdicts: the data files are sound, and each rule decides as its source says."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.detection import FIXTURES
+from benchmarks.draft_editor import Draft
+
+from speculators_convert.checkpoint import Checkpoint, collect
+from speculators_convert.engines import Engine, engines, facts, verdicts
+from speculators_convert.engines.rules import Condition
+from speculators_convert.findings import EngineVerdict
+from speculators_convert.formats import detect
+from speculators_convert.sources import MemorySource
+from speculators_convert.spec import DraftSpec, Settings
+
+
+def read(base: str, *edits: tuple[Any, ...]) -> tuple[DraftSpec, Checkpoint]:
+    checkpoint = collect(MemorySource(Draft.load(FIXTURES / base).apply(edits).files()))
+    found = detect(checkpoint).format
+    assert found is not None
+    return found.read(checkpoint, Settings()).spec, checkpoint
+
+
+def verdict(name: str, base: str, *edits: tuple[Any, ...], tp: tuple[int, ...] = ()) -> EngineVerdict:
+    found = {f"{item.engine} {item.version}": item for item in verdicts(*read(base, *edits), "DRAFT", tp)}
+    return found[name]
+
+
+STOCK, PLUGIN, VLLM, LIBRARY = "SGLang 0.5.23", "SGLang 0.5.23 + plugin", "vLLM 0.33.0", "speculators 0.9.0"
+FULL, REDUCED, BONUS = "library/0.9.0/vanilla-anchor-full", "library/0.9.0/vanilla-anchor-reduced", "library/0.9.0/vanilla-bonus-reduced"
+NATIVE = "good/deepspec-vanilla"
+CASES = [
+    (STOCK, FULL, (), "needs-normalize", "speculators_model_type"),
+    (STOCK, REDUCED, (), "needs-normalize", "d2t"),
+    (STOCK, NATIVE, (), "loads", ""),
+    (STOCK, "library/0.9.0/no-markov", (), "unsupported", "markov_rank"),
+    (STOCK, "library/0.9.0/taps-edge", (), "unsupported", "target_layer_ids"),
+    (STOCK, NATIVE, (("delete", "/model_type"),), "needs-normalize", "model_type"),
+    (STOCK, NATIVE, (("delete", "/dtype"),), "needs-normalize", "dtype"),
+    (STOCK, NATIVE, (("set", "/architectures", ["Glm5_2DSparkModel"]),), "needs-normalize", "architectures"),
+    (STOCK, NATIVE, (("set", "/partial_rotary_factor", 0.25),), "needs-normalize", "partial_rotary_factor"),
+    (STOCK, NATIVE, (("drop", "layers.1.mlp.up_proj.weight"),), "unsupported", "layers.1.mlp.up_proj.weight"),
+    (STOCK, "good/modelopt-vanilla", (), "needs-normalize", "markov_w1.weight"),
+    (STOCK, "good/gguf-dspark-full", (), "unsupported", "*.gguf"),
+    (PLUGIN, FULL, (), "loads", ""),
+    (PLUGIN, BONUS, (), "loads", ""),
+    (PLUGIN, NATIVE, (), "loads", ""),
+    (PLUGIN, "good/specforge-current", (), "needs-normalize", "config.json"),
+    (PLUGIN, FULL, (("add-tensor", "extra.weight", "BF16", [2]),), "unsupported", "extra.weight"),
+    (VLLM, FULL, (), "loads", "name_or_path"),
+    (VLLM, BONUS, (), "loads", ""),
+    (VLLM, "library/0.9.0/gated-anchor-full", (), "unsupported", "gate_proj"),
+    (VLLM, "library/0.9.0/rnn-bonus-full", (), "unsupported", "joint_proj"),
+    (VLLM, REDUCED, (("drop", "lm_head.weight"),), "unsupported", "lm_head.weight"),
+    (VLLM, "library/0.9.0/sliding-noncausal", (), "unsupported", "sliding_window_non_causal"),
+    (VLLM, "library/0.9.0/mixed-causal", (), "loads", "VLLM_USE_V2_MODEL_RUNNER"),
+    (VLLM, FULL, (("delete", "/sample_from_anchor"),), "needs-normalize", "sample_from_anchor"),
+    (VLLM, "library/0.9.0/no-markov", (), "unknown", "markov_rank"),
+    (LIBRARY, FULL, (), "loads", ""),
+    (LIBRARY, NATIVE, (), "needs-normalize", "speculators_model_type"),
+    (LIBRARY, "library/0.9.0/vanilla-bonus-full", (("delete", "/sample_from_anchor"),), "needs-normalize", "sample_from_anchor"),
+]
+
+
+@pytest.mark.parametrize(("name", "base", "edits", "expected", "decides"), CASES, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_verdict_names_what_decides(name: str, base: str, edits: tuple[Any, ...], expected: str, decides: str) -> None:
+    found = verdict(name, base, *edits)
+    assert found.verdict == expected, found.reasons
+    assert any(decides in reason for reason in found.reasons) or not decides
+    assert bool(found.launch) == (expected != "unsupported")
+    assert ("spec-convert normalize" in found.launch) == (expected == "needs-normalize")
+
+
+def test_launch_of_a_reduced_bonus_draft_on_stock_sglang() -> None:
+    assert verdict(STOCK, BONUS).launch.splitlines() == [
+        "spec-convert normalize DRAFT --layout sglang-dense --target TARGET --out DRAFT-sglang-dense",
+        "python -m sglang.launch_server --model-path TARGET --speculative-algorithm DSPARK --speculative-draft-model-path DRAFT-sglang-dense "
+        "--speculative-draft-attention-backend triton",
+    ]
+
+
+def test_launch_on_vllm_states_the_drafted_tokens() -> None:
+    assert verdict(VLLM, BONUS).launch == """vllm serve TARGET --speculative-config '{"method": "dspark", "model": "DRAFT", "num_speculative_tokens": 3}'"""
+
+
+def test_the_target_is_taken_from_a_hub_name() -> None:
+    found = verdict(PLUGIN, FULL, ("set", "/speculators_config/verifier/name_or_path", "Qwen/Qwen3-8B"))
+    assert "--model-path Qwen/Qwen3-8B " in found.launch
+
+
+def test_a_degree_that_does_not_divide() -> None:
+    assert verdict(PLUGIN, FULL, tp=(2,)).launch.endswith("--tp-size 2")
+    assert verdict(PLUGIN, FULL, tp=(3,)).verdict == "unsupported"
+    some = verdict(PLUGIN, FULL, tp=(2, 3))
+    assert (some.verdict, some.launch[-1]) == ("loads", "2")
+    assert "not at tensor-parallel degree 3" in some.reasons[0]
+
+
+@pytest.mark.parametrize("engine", engines(), ids=lambda engine: f"{engine.engine} {engine.version}")
+def test_an_engine_file_uses_known_facts_and_names_sources(engine: Engine) -> None:
+    known = facts(*read(FULL))
+    conditions = [rule.when for rule in engine.rules] + [item.when for item in engine.additions] + [item.when for item in engine.preparations if item.when]
+    assert {name for condition in conditions for name in condition.names()} <= set(known)
+    assert len({rule.id for rule in engine.rules}) == len(engine.rules)
+    for rule in engine.rules:
+        rule.reason.format_map(known)
+        rule.decides.format_map(known)
+        assert rule.source
+
+
+def test_each_fact_is_used() -> None:
+    used = {name for engine in engines() for rule in engine.rules for name in rule.when.names()}
+    used |= {name for engine in engines() for item in (*engine.additions, *engine.preparations) if item.when for name in item.when.names()}
+    assert used == set(facts(*read(FULL)))
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ({"fact": "a", "eq": 1}, True),
+        ({"fact": "a", "ne": 1}, False),
+        ({"fact": "none", "ne": None}, False),
+        ({"fact": "a", "in": [1, 2]}, True),
+        ({"fact": "a", "lt": 1}, False),
+        ({"fact": "a", "gt": 0}, True),
+        ({"fact": "none", "lt": 1}, False),
+        ({"all": [{"fact": "a", "eq": 1}, {"fact": "a", "eq": 2}]}, False),
+        ({"any": [{"fact": "a", "eq": 1}, {"fact": "a", "eq": 2}]}, True),
+    ],
+)
+def test_conditions(condition: dict[str, Any], expected: bool) -> None:
+    assert Condition.model_validate(condition).holds({"a": 1, "none": None}) is expected
