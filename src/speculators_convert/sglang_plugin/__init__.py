@@ -19,6 +19,6 @@ def register() -> None:
     from speculators_convert.sglang_plugin import hooks, parser, release, state  # noqa: PLC0415
 
     parser.install()
-    state.problem = release.problem() or hooks.install()
+    state.problem = release.problem(release.installed(), allowed=release.untested_allowed()) or hooks.install()
     if state.problem:
         logging.getLogger(__name__).error("Speculators drafts will be refused: %s", state.problem)

@@ -1,4 +1,8 @@
-"""Drafts one block over the reduced vocabulary. SGLang's loop, with the mapping between a step's sample and its next use."""
+"""Drafts one block: SGLang's loop, with the mapping between a step's sample and its next use.
+
+Two kinds of heads need it. A reduced one samples draft ids. A recurrent one of a bonus-anchor draft also reads the anchor's
+row, which is not sampled (speculators `models/dspark`): SGLang drops that row before its loop starts.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from sglang.srt.speculative.dspark_components.dspark_draft import _draft_step
+from sglang.srt.speculative.dspark_components.dspark_draft import _draft_step, step_logits_width
 from sglang.srt.speculative.spec_tp_sync import SpecTpSyncSite
 from torch import Tensor
 
-from speculators_convert.sglang_plugin.markov import ReducedMarkov
+from speculators_convert.sglang_plugin.markov import ReducedMarkov, advance
 
 NEVER = -1e30
 """Logit of a target token that the draft cannot name: probability exactly 0 at each temperature, and no infinity."""
@@ -18,16 +22,21 @@ NEVER_HALF = -6e4
 """The same for float16, which has no -1e30."""
 
 
-def draft_block(original: Callable[..., Any], *, markov_head: Any, base_logits: Tensor, **rest: Any) -> tuple[Tensor, Tensor | None]:
-    """Target ids [B, gamma] and step logits [B, gamma, target_vocab]; other heads go to SGLang's own loop."""
-    if not isinstance(markov_head, ReducedMarkov):
-        return original(markov_head=markov_head, base_logits=base_logits, **rest)  # type: ignore[no-any-return]
-    return _reduced_block(markov_head=markov_head, base_logits=base_logits, **rest)
+def keep_anchor_state(result: tuple[Tensor, Tensor], hidden_states: Tensor, *, bs: int, gamma: int) -> None:
+    """Hang the anchor's row [B, H] on the sampled rows [B, gamma, H] that SGLang passes on."""
+    result[1].anchor_state = hidden_states.view(bs, gamma + 1, -1)[:, 0]  # type: ignore[attr-defined]
 
 
-def _reduced_block(
+def draft_block(original: Callable[..., Any], *, markov_head: Any, **rest: Any) -> tuple[Tensor, Tensor | None]:
+    """Target ids [B, gamma] and step logits [B, gamma, target_vocab]; heads without need of us go to SGLang's own loop."""
+    if isinstance(markov_head, ReducedMarkov) or getattr(markov_head, "starts_at_anchor", False):
+        return _draft_block(markov_head=markov_head, **rest)
+    return original(markov_head=markov_head, **rest)  # type: ignore[no-any-return]
+
+
+def _draft_block(
     *,
-    markov_head: ReducedMarkov,
+    markov_head: Any,
     base_logits: Tensor,
     anchor_tokens: Tensor,
     draft_hidden: Tensor | None,
@@ -37,13 +46,12 @@ def _reduced_block(
     logits_out: Tensor | None = None,
     greedy_draft: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """`base_logits` [B, gamma, draft_vocab], or this rank's rows of it. Nothing is kept for a greedy draft."""
-    batch, gamma = base_logits.shape[:2]
-    dtype = markov_head.step_logits_dtype(base_logits.dtype)
-    kept = None if greedy_draft else base_logits.new_empty((batch, gamma, markov_head.targets.numel()), dtype=dtype)
-    state = markov_head.init_state(draft_hidden)
+    """`base_logits` [B, gamma, draft_vocab], or this rank's columns of it. Nothing is kept for a greedy draft."""
+    targets = markov_head.targets if isinstance(markov_head, ReducedMarkov) else None
+    kept = None if greedy_draft else _step_logits(markov_head, base_logits, targets, logits_out)
     previous, tokens = anchor_tokens.long(), []
-    for step in range(gamma):
+    state = _first_state(markov_head, previous, draft_hidden)
+    for step in range(base_logits.shape[1]):
         drafted, state = _draft_step(
             markov_head,
             previous,
@@ -55,12 +63,27 @@ def _reduced_block(
             step=step,
             logits_out=None if kept is None else kept[:, step],
         )
-        previous = tp_sync.sync(SpecTpSyncSite.DSPARK_DRAFT, markov_head.targets[drafted])
+        previous = tp_sync.sync(SpecTpSyncSite.DSPARK_DRAFT, drafted if targets is None else targets[drafted])
         tokens.append(previous)
-    if kept is None:
-        return torch.stack(tokens, dim=1), None
-    noise.offset.add_(1)
-    return torch.stack(tokens, dim=1), widen(kept, markov_head.targets, markov_head.vocab_size, logits_out)
+    if kept is not None:
+        noise.offset.add_(1)
+        kept = kept if targets is None else widen(kept, targets, markov_head.vocab_size, logits_out)
+    return torch.stack(tokens, dim=1), kept
+
+
+def _step_logits(head: Any, base_logits: Tensor, targets: Tensor | None, logits_out: Tensor | None) -> Tensor:
+    """Where the steps write: SGLang's buffer, or one of the draft's width that is widened into it afterwards."""
+    if targets is None and logits_out is not None:
+        return logits_out
+    width = step_logits_width(head, base_logits.shape[-1]) if targets is None else targets.numel()
+    return base_logits.new_empty((*base_logits.shape[:2], width), dtype=head.step_logits_dtype(base_logits.dtype))
+
+
+def _first_state(head: Any, anchors: Tensor, draft_hidden: Tensor | None) -> Tensor | None:
+    state: Tensor | None = head.init_state(draft_hidden)
+    if state is None or not getattr(head, "starts_at_anchor", False):
+        return state
+    return advance(head, anchors, draft_hidden.anchor_state, state)  # type: ignore[union-attr]
 
 
 def widen(logits: Tensor, targets: Tensor, width: int, out: Tensor | None = None) -> Tensor:

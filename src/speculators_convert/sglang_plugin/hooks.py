@@ -48,6 +48,11 @@ HOOKS = (
         "draft over the reduced vocabulary and map each id before it is used",
     ),
     Hook(
+        f"{_DSPARK}.dspark_draft.select_draft_hidden_without_anchor", "AFTER", "block:keep_anchor_state",
+        ("hidden_states", "bs", "gamma"),
+        "keep the anchor row's state, which a recurrent Markov head reads first",
+    ),
+    Hook(
         f"{_DSPARK}.dspark_planner.DSparkVerifyPlanner.__init__", "BEFORE", "sharing:attach",
         ("self", "draft_model", "gamma", "model_runner", "device", "tp_rank", "verify_num_draft_tokens", "tp_sync"),
         "share the target's embedding with a draft that has its own head, whatever form the target's head has",

@@ -59,6 +59,14 @@ class ReducedRnn(RNNHead, ReducedMarkov):  # type: ignore[misc]
     """The recurrent head."""
 
 
+def advance(head: Any, previous: Tensor, hidden: Tensor, state: Tensor) -> Tensor:
+    """State [B, rank] of a recurrent head after one slot, without the slot's bias; `previous` [B] target ids, `hidden` [B, H]."""
+    joint = torch.cat([state, head.get_prev_embeddings(previous), hidden], dim=-1)
+    gate, candidate, _ = head.joint_proj(joint).chunk(3, dim=-1)
+    gate = torch.sigmoid(gate)
+    return gate * state + (1.0 - gate) * torch.tanh(candidate)  # type: ignore[no-any-return]
+
+
 def reduced_head(config: Any, head: Any) -> BaseDSparkMarkovHead:
     """The Markov head that the config names, reduced to the draft `head`'s vocabulary."""
     sizes = {"vocab_size": int(config.vocab_size), "markov_rank": int(config.markov_rank)}

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead
-from sglang.srt.models.dspark import DSparkDraftModel, gather_and_crop_vocab, project_through_lm_head
+from sglang.srt.models.dspark import DSparkDraftModel, RNNHead, gather_and_crop_vocab, project_through_lm_head
 from torch import Tensor
 
 from speculators_convert.errors import RefusedError
@@ -34,6 +34,7 @@ class SpeculatorsDSparkModel(DSparkDraftModel):  # type: ignore[misc]
         if self.takes_target_embedding:
             self.draft_lm_head = ParallelLMHead(int(config.draft_vocab_size), int(config.hidden_size))
             self.markov_head = reduced_head(config, self.draft_lm_head)
+        self.markov_head.starts_at_anchor = isinstance(self.markov_head, RNNHead) and not self.sample_from_anchor
 
     def attach_shared_modules(self, *, embed_tokens: Any, lm_head: Any) -> None:
         """Keep the target's embedding and head; the head of another vocabulary means another target."""

@@ -23,9 +23,9 @@ def untested_allowed() -> bool:
     return os.environ.get(ALLOW_VARIABLE) == "1"
 
 
-def problem() -> str | None:
-    """Why this release is refused; None when it is the tested one or another is allowed."""
-    version = installed()
-    if version == TESTED or (version is not None and untested_allowed()):
+def problem(version: str | None, *, allowed: bool) -> str | None:
+    """Why `version` is refused; None when it is the tested one or any other is allowed."""
+    if version == TESTED or (version is not None and allowed):
         return None
-    return f"SGLang {version or 'is not installed'}: tested with {TESTED} only; install sglang=={TESTED}, or set {ALLOW_VARIABLE}=1 to try"
+    found = f"SGLang {version}" if version else "no SGLang"
+    return f"{found} is installed, tested with {TESTED} only: install sglang=={TESTED}, or set {ALLOW_VARIABLE}=1 to try it"

@@ -2,6 +2,8 @@
 
 import copy
 
+import torch
+
 
 class _Device(str):
     """"cpu", except to the one question whether DSPARK may start on it."""
@@ -36,13 +38,36 @@ def _allow_cpu(original, server_args):
 
 def _verify_as_extend(original, backend, q, k, v, layer, batch, save_kv_cache=True, **rest):
     """torch_native knows extend batches only: say a verify batch in its terms."""
+    from sglang.srt.layers.radix_attention import AttentionType
+
     if batch.forward_mode.is_target_verify() and batch.extend_prefix_lens is None:
         rows = q.shape[0] // batch.batch_size
         batch = copy.copy(batch)
         batch.extend_prefix_lens = batch.seq_lens
         batch.extend_seq_lens = batch.seq_lens.new_full(batch.seq_lens.shape, rows)
         batch.seq_lens = batch.seq_lens + rows
+    backend.stand_in_window = layer.sliding_window_size if layer.attn_type == AttentionType.ENCODER_ONLY else -1
     return original(backend, q, k, v, layer, batch, save_kv_cache, **rest)
+
+
+def _keep_window(original, backend, *args, sliding_window_size=None, **rest):
+    """torch_native forgets the window of a bidirectional layer; FlashAttention has w on both sides."""
+    from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
+
+    window = getattr(backend, "stand_in_window", -1)
+    if window is None or window < 0:
+        return original(backend, *args, sliding_window_size=sliding_window_size, **rest)
+    kept = TorchNativeAttnBackend._make_sliding_window_mask
+    TorchNativeAttnBackend._make_sliding_window_mask = staticmethod(_both_sides)
+    try:
+        return original(backend, *args, sliding_window_size=window, **rest)
+    finally:
+        TorchNativeAttnBackend._make_sliding_window_mask = staticmethod(kept)
+
+
+def _both_sides(*, q_len, kv_len, sliding_window_size, device, query_offset=0):
+    distance = torch.arange(query_offset, query_offset + q_len, device=device)[:, None] - torch.arange(kv_len, device=device)
+    return distance.abs() <= sliding_window_size
 
 
 def _without_nccl(original, *args, **kwargs):
@@ -50,13 +75,13 @@ def _without_nccl(original, *args, **kwargs):
 
 
 def register():
-    import torch
     from sglang.srt.arg_groups import choices
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     around = {
         "sglang.srt.arg_groups.speculative_hook._handle_dspark": _allow_cpu,
         "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend.forward_extend": _verify_as_extend,
+        "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend._run_sdpa_forward_extend": _keep_window,
         "sglang.srt.distributed.parallel_state.init_model_parallel_group": _without_nccl,
     }
     for target, hook in around.items():
