@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from speculators_convert import checks, engines, geometry
 from speculators_convert.checkpoint import Checkpoint, collect
 from speculators_convert.errors import RefusedError
 from speculators_convert.findings import FormatInfo, Report, SourceInfo
 from speculators_convert.formats import Reading, detect
-from speculators_convert.layouts import DEFAULT_LAYOUT, Options, find
 from speculators_convert.model import Severity
 from speculators_convert.pairing import Pairing, collect_pairing
-from speculators_convert.plan import RewritePlan
-from speculators_convert.receipt import Receipt
-from speculators_convert.smoke_result import SmokeOptions, SmokeResult
-from speculators_convert.sources import Source, open_source
+from speculators_convert.sources import Source, open_source, streamed
 from speculators_convert.spec import DraftSpec, Settings
 from speculators_convert.version import __version__
 from speculators_convert.vocabulary import VocabularyTables, read_tables
-from speculators_convert.write import execute
 
+if TYPE_CHECKING:
+    from speculators_convert.plan import RewritePlan
+    from speculators_convert.receipt import Receipt
+    from speculators_convert.smoke_result import SmokeOptions, SmokeResult
+
+DEFAULT_LAYOUT = "speculators"
 Progress = Callable[[int, int, str], None]
 """Called with (done, total, what) during long work."""
 
@@ -104,23 +107,36 @@ def refuse_errors(inspection: Inspection) -> None:
 
 def plan_rewrite(inspection: Inspection, *, layout: str = DEFAULT_LAYOUT) -> RewritePlan:
     """What `normalize` would write; `RefusedError` when the checkpoint has errors or the layout cannot express the draft."""
+    from speculators_convert.layouts import Options, find  # noqa: PLC0415
+
     chosen = find(layout)
     refuse_errors(inspection)
     return chosen.plan(inspection.spec, inspection.checkpoint, Options(pairing=inspection.pairing))
 
 
 def normalize(
-    reference: str, out: Path, *, layout: str = DEFAULT_LAYOUT, target: str | None = None, tp: Iterable[int] = (), settings: Settings | None = None, progress: Progress = no_progress,
-) -> Receipt:  # fmt: skip
+    reference: str,
+    out: Path,
+    *,
+    layout: str = DEFAULT_LAYOUT,
+    target: str | None = None,
+    tp: Iterable[int] = (),
+    settings: Settings | None = None,
+    progress: Progress = no_progress,
+) -> Receipt:
     """Rewrite a checkpoint into `out`, which must not exist, byte-exactly; the receipt also lies in `out`."""
+    from speculators_convert.write import execute  # noqa: PLC0415
+
     inspection = look(reference, target=target, tp=tp, settings=settings)
     plan = plan_rewrite(inspection, layout=layout)
-    return execute(plan, inspection.source, out, progress=lambda done, total: progress(done, total, "writing"))
+    with streamed(inspection.source) as source:
+        return execute(plan, source, out, progress=lambda done, total: progress(done, total, "writing"))
 
 
 def smoke(reference: str | None = None, *, options: SmokeOptions | None = None, settings: Settings | None = None, progress: Progress = no_progress) -> SmokeResult:
     """Run a draft against its target and compare with target-only decoding. Without `reference`, the pair that ships with the package."""
     from speculators_convert.smoke import pair, proof  # noqa: PLC0415
+    from speculators_convert.smoke_result import SmokeOptions  # noqa: PLC0415
 
     chosen = options or SmokeOptions()
     if reference is None:
@@ -128,4 +144,7 @@ def smoke(reference: str | None = None, *, options: SmokeOptions | None = None, 
         chosen = chosen.model_copy(update={"target": chosen.target or str(pair.TARGET), "prompts": chosen.prompts or str(pair.PROMPTS)})
     inspection = look(reference, settings=settings)
     refuse_errors(inspection)
-    return proof.prove(inspection.spec, inspection.checkpoint, inspection.source, chosen, progress)
+    result = proof.prove(inspection.spec, inspection.checkpoint, inspection.source, chosen, progress)
+    stated = settings.model_dump(mode="json", exclude_none=True) if settings else {}
+    made = datetime.now(tz=UTC).isoformat(timespec="seconds")
+    return result.model_copy(update={"parameters": {**result.parameters, "settings": stated}, "environment": {**result.environment, "created": made}})

@@ -14,9 +14,9 @@ JsonValue = Any
 
 
 class Model(BaseModel):
-    """Frozen, closed pydantic model."""
+    """Frozen, closed pydantic model; its validator is built at first use, since a command uses few of them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Severity(StrEnum):

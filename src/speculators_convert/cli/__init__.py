@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 
 import typer
 
 from speculators_convert import exits
-from speculators_convert.cli import inspect, normalize, smoke
+from speculators_convert.cli import explain, folders, gate, inspect, normalize, publish_check, smoke, verify
 from speculators_convert.errors import SpecConvertError
 from speculators_convert.model import pretty_json
 from speculators_convert.version import __version__
@@ -34,7 +35,7 @@ def _root(version: bool = typer.Option(False, "--version", callback=_version, is
     del version
 
 
-for _module in (inspect, normalize, smoke):
+for _module in (inspect, normalize, smoke, gate, publish_check, verify, explain, folders):
     _module.register(app)
 
 
@@ -52,6 +53,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _emit_error(error: SpecConvertError, given: list[str]) -> None:
-    if "--format=json" in given or any(pair == ("--format", "json") for pair in zip(given, given[1:], strict=False)):
+    if "--format=json" in given or any(pair == ("--format", "json") for pair in pairwise(given)):
         sys.stdout.write(pretty_json(exits.as_json(error)))
     sys.stderr.write(exits.as_text(error) + "\n")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def json(value: Model) -> None:
     """Write a value as JSON."""
-    from speculators_convert.report.json_ import render  # noqa: PLC0415
+    from speculators_convert.report.json_ import render
 
     sys.stdout.write(render(value))
 
@@ -33,11 +33,11 @@ def report(value: Report, output_format: Format) -> None:
     if output_format is Format.JSON:
         json(value)
         return
-    from rich.console import Console  # noqa: PLC0415
-
-    from speculators_convert.report.text import print_report, render_plain  # noqa: PLC0415
+    from speculators_convert.report.text import print_report, render_plain
 
     if sys.stdout.isatty():
+        from rich.console import Console
+
         print_report(value, Console(highlight=False))
     else:
         sys.stdout.write(render_plain(value))
@@ -48,7 +48,7 @@ def plan(value: RewritePlan, output_format: Format) -> None:
     if output_format is Format.JSON:
         json(value)
         return
-    from speculators_convert.report.rewrite import plan_lines  # noqa: PLC0415
+    from speculators_convert.report.rewrite import plan_lines
 
     sys.stdout.write("\n".join(plan_lines(value)) + "\n")
 
@@ -58,21 +58,21 @@ def receipt(value: Receipt, out: Path, output_format: Format) -> None:
     if output_format is Format.JSON:
         sys.stdout.write(pretty_json(value.document()))
         return
-    from speculators_convert.report.rewrite import receipt_lines  # noqa: PLC0415
+    from speculators_convert.report.rewrite import receipt_lines
 
     sys.stdout.write("\n".join(receipt_lines(value, out)) + "\n")
 
 
 def smoke(value: SmokeResult, output_format: Format, out: Path | None) -> None:
     """Write a smoke result, and its JSON to `out`."""
-    from speculators_convert.report.json_ import render  # noqa: PLC0415
+    from speculators_convert.report.json_ import render
 
     if out is not None:
         write_file(out, render(value))
     if output_format is Format.JSON:
         json(value)
         return
-    from speculators_convert.report.smoke_text import smoke_lines  # noqa: PLC0415
+    from speculators_convert.report.smoke_text import smoke_lines
 
     sys.stdout.write("\n".join(smoke_lines(value)) + "\n")
 
@@ -85,6 +85,12 @@ def write_file(path: Path, text: str) -> None:
         raise WriteError(f"cannot write the file ({error.strerror})", where=str(path), hint="name a file in a folder that exists and that you may write to") from error
 
 
+def write(text: str) -> None:
+    """Write text to stdout; what the terminal's encoding lacks is escaped."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
 def note(text: str) -> None:
     """Write a line to stderr."""
     sys.stderr.write(text + "\n")
@@ -93,13 +99,13 @@ def note(text: str) -> None:
 @contextmanager
 def progress() -> Iterator[Progress]:
     """A progress callback that draws bars on a terminal's stderr, and nothing elsewhere."""
-    from speculators_convert.api import no_progress  # noqa: PLC0415
+    from speculators_convert.api import no_progress
 
     if not sys.stderr.isatty():
         yield no_progress
         return
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
     with Bars(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=Console(file=sys.stderr), transient=True) as bars:
