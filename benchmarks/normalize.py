@@ -20,6 +20,19 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != Path(__file__).resolve().parent]
+"""Other benchmarks here have the names of standard modules."""
+
+import numpy as np  # noqa: E402
+
+from speculators_convert import write  # noqa: E402
+from speculators_convert.checkpoint import collect  # noqa: E402
+from speculators_convert.container.header import Tensor, encode, tensor_size_bytes  # noqa: E402
+from speculators_convert.formats import detect  # noqa: E402
+from speculators_convert.layouts import Options, find  # noqa: E402
+from speculators_convert.sources import open_source  # noqa: E402
+from speculators_convert.spec import Settings  # noqa: E402
+
 VOCABULARY, DRAFT_VOCABULARY = 248_320, 32_000
 
 
@@ -68,7 +81,7 @@ def make_draft(folder: Path, gigabytes: float) -> None:
         "mlp.down_proj": (hidden, inner),
     }
     count = 0
-    while _size(shapes) < gigabytes * 1e9:
+    while not count or _size(shapes) < gigabytes * 1e9:
         shapes.update({f"layers.{count}.{name}.weight": ("BF16", shape) for name, shape in layer.items()})
         count += 1
     shapes["t2d"] = ("BOOL", (VOCABULARY,))
@@ -114,16 +127,10 @@ def make_draft(folder: Path, gigabytes: float) -> None:
 
 
 def _size(shapes: dict[str, tuple[str, tuple[int, ...]]]) -> int:
-    from speculators_convert.container.header import tensor_size_bytes
-
     return sum(tensor_size_bytes(dtype, shape) for dtype, shape in shapes.values())
 
 
 def _write_weights(path: Path, shapes: dict[str, tuple[str, tuple[int, ...]]]) -> None:
-    import numpy as np
-
-    from speculators_convert.container.header import Tensor, encode, tensor_size_bytes
-
     chosen = np.sort(np.random.default_rng(0).permutation(VOCABULARY)[:DRAFT_VOCABULARY]).astype("<i8")
     members = np.zeros(VOCABULARY, np.uint8)
     members[chosen] = 1
@@ -158,13 +165,6 @@ def copy(folder: Path) -> None:
 
 def normalize(folder: Path) -> None:
     """The rewrite with all its digests."""
-    from speculators_convert import write
-    from speculators_convert.checkpoint import collect
-    from speculators_convert.formats import detect
-    from speculators_convert.layouts import Options, find
-    from speculators_convert.sources import open_source
-    from speculators_convert.spec import Settings
-
     source = open_source(str(folder / "source"))
     checkpoint = collect(source)
     recognised = detect(checkpoint).format
@@ -175,8 +175,9 @@ def normalize(folder: Path) -> None:
 
 def torch(folder: Path) -> None:
     """Load and save with safetensors.torch, then the same digests: one per tensor and one over the file."""
-    from safetensors import safe_open
-    from safetensors.torch import load_file, save_file
+    import torch as library  # noqa: PLC0415 (only this task may pay for it)
+    from safetensors import safe_open  # noqa: PLC0415
+    from safetensors.torch import load_file, save_file  # noqa: PLC0415
 
     target = folder / "out"
     target.mkdir()
@@ -186,8 +187,6 @@ def torch(folder: Path) -> None:
     os.close(descriptor)
     with (target / "model.safetensors").open("rb") as file:
         hashlib.file_digest(file, "sha256")
-    import torch as library
-
     with safe_open(target / "model.safetensors", "pt") as opened:
         for name in opened.keys():  # noqa: SIM118 (safe_open is no mapping)
             hashlib.sha256(opened.get_tensor(name).flatten().view(library.uint8).numpy()).hexdigest()
@@ -200,10 +199,10 @@ def _print_measured(task: str, folder: Path) -> None:
     started = time.perf_counter()
     TASKS[task](folder)
     seconds = time.perf_counter() - started
-    print(json.dumps({"seconds": seconds, "peak_rss_bytes": _peak_rss_bytes()}))
+    print(json.dumps({"seconds": seconds, "peak_rss_bytes": peak_rss_bytes()}))
 
 
-def _peak_rss_bytes() -> int:
+def peak_rss_bytes() -> int:
     """Of this process image alone; `ru_maxrss` would count the parent before exec."""
     line = next(line for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) * 1024

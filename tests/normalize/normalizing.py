@@ -22,7 +22,12 @@ from speculators_convert.spec import DraftSpec, Settings
 from speculators_convert.vocabulary import read_tables
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-DRAFTS = sorted(path.parent.relative_to(FIXTURES).as_posix() for pattern in ("library/*/*/config.json", "trained/*/config.json") for path in FIXTURES.glob(pattern) if "target" not in path.parent.name)
+DRAFTS = sorted(
+    path.parent.relative_to(FIXTURES).as_posix()
+    for pattern in ("library/*/*/config.json", "trained/*/config.json")
+    for path in FIXTURES.glob(pattern)
+    if "target" not in path.parent.name
+)
 
 
 @dataclass(frozen=True)
@@ -55,20 +60,47 @@ def plan_draft(read: Read, layout: str, *, target: Path | Source | None = None, 
     return layouts.find(layout).plan(read.spec, read.checkpoint, Options(pairing=pairing, **options))
 
 
-def normalize_draft(reference: Path | Source, out: Path, layout: str = "speculators", *, settings: Settings | None = None, target: Path | Source | None = None, chunk_bytes: int = write.CHUNK_BYTES, **options: Any) -> Written:
+def normalize_draft(
+    reference: Path | Source,
+    out: Path,
+    layout: str = "speculators",
+    *,
+    settings: Settings | None = None,
+    target: Path | Source | None = None,
+    chunk_bytes: int = write.CHUNK_BYTES,
+    **options: Any,
+) -> Written:
     read = read_draft(reference, settings)
     plan = plan_draft(read, layout, target=target, **options)
     target_source = None if target is None else open_source(str(target)) if isinstance(target, Path) else target
     return Written(plan, write.execute(plan, read.source, out, target=target_source, chunk_bytes=chunk_bytes), out)
 
 
-def synthetic_draft(*, head: str = "vanilla", sampled: bool = True, reduced: bool = True, confidence: bool = True, layers: int = 1, hidden: int = 8, vocabulary: int = 24, rank: int = 4, seed: int = 0) -> dict[str, bytes]:
+def synthetic_draft(
+    *,
+    head: str = "vanilla",
+    sampled: bool = True,
+    reduced: bool = True,
+    confidence: bool = True,
+    layers: int = 1,
+    hidden: int = 8,
+    vocabulary: int = 24,
+    rank: int = 4,
+    seed: int = 0,
+) -> dict[str, bytes]:
     """A whole Speculators draft as files in memory; its weights are random bytes, its vocabulary tables are sound."""
-    dice = random.Random(seed)
+    dice = random.Random(seed)  # noqa: S311 (test data)
     draft_vocabulary = vocabulary // 2 if reduced else vocabulary
     chosen = sorted(dice.sample(range(vocabulary), draft_vocabulary))
     shapes: dict[str, tuple[str, tuple[int, ...]]] = {"fc.weight": ("BF16", (hidden, 2 * hidden)), "hidden_norm.weight": ("BF16", (hidden,)), "norm.weight": ("BF16", (hidden,))}
-    rows = {"q_proj": (hidden, hidden), "k_proj": (hidden // 2, hidden), "v_proj": (hidden // 2, hidden), "o_proj": (hidden, hidden), "q_norm": (hidden // 2,), "k_norm": (hidden // 2,)}
+    rows = {
+        "q_proj": (hidden, hidden),
+        "k_proj": (hidden // 2, hidden),
+        "v_proj": (hidden // 2, hidden),
+        "o_proj": (hidden, hidden),
+        "q_norm": (hidden // 2,),
+        "k_norm": (hidden // 2,),
+    }
     for layer in range(layers):
         shapes.update({f"layers.{layer}.self_attn.{name}.weight": ("BF16", shape) for name, shape in rows.items()})
         shapes.update({f"layers.{layer}.mlp.{name}.weight": ("BF16", (12, hidden)) for name in ("gate_proj", "up_proj")})
@@ -92,15 +124,19 @@ def synthetic_draft(*, head: str = "vanilla", sampled: bool = True, reduced: boo
     header = encode((Tensor(name, *shapes[name], 0, len(data[name])) for name in names), {"format": "pt", "written_by": "a test"})
     slots = 4
     backbone = {
-        "model_type": "qwen3", "vocab_size": vocabulary, "hidden_size": hidden, "intermediate_size": 12, "num_hidden_layers": layers, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": hidden // 2,
-        "hidden_act": "silu", "rms_norm_eps": 1e-5, "max_position_embeddings": 64, "layer_types": ["full_attention"] * layers, "rope_parameters": {"rope_theta": 5000.0, "rope_type": "default"},
+        "model_type": "qwen3", "vocab_size": vocabulary, "hidden_size": hidden, "intermediate_size": 12, "num_hidden_layers": layers, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "head_dim": hidden // 2, "hidden_act": "silu", "rms_norm_eps": 1e-5, "max_position_embeddings": 64,
+        "layer_types": ["full_attention"] * layers, "rope_parameters": {"rope_theta": 5000.0, "rope_type": "default"},
+    }  # fmt: skip
+    table = {
+        "algorithm": "dspark", "default_proposal_method": "greedy", "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": slots - (not sampled)}],
+        "verifier": {"name_or_path": "example/target", "architectures": ["Qwen3ForCausalLM"]},
     }  # fmt: skip
     config = {
-        "architectures": ["DSparkDraftModel"], "speculators_model_type": "dspark", "speculators_version": "0.8.1", "draft_vocab_size": draft_vocabulary, "block_size": slots, "sample_from_anchor": sampled,
-        "aux_hidden_state_layer_ids": [1, 3], "mask_token_id": 2, "markov_rank": rank, "markov_head_type": head, "enable_confidence_head": confidence, "confidence_head_with_markov": confidence,
-        "sliding_window_non_causal": False, "dtype": "bfloat16", "transformer_layer_config": backbone, "auto_map": {"": "config.DSparkSpeculatorConfig"},
-        "speculators_config": {"algorithm": "dspark", "default_proposal_method": "greedy", "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": slots - (not sampled)}],
-                               "verifier": {"name_or_path": "example/target", "architectures": ["Qwen3ForCausalLM"]}},
+        "architectures": ["DSparkDraftModel"], "speculators_model_type": "dspark", "speculators_version": "0.8.1", "draft_vocab_size": draft_vocabulary,
+        "block_size": slots, "sample_from_anchor": sampled, "aux_hidden_state_layer_ids": [1, 3], "mask_token_id": 2, "markov_rank": rank, "markov_head_type": head,
+        "enable_confidence_head": confidence, "confidence_head_with_markov": True, "sliding_window_non_causal": False, "dtype": "bfloat16",
+        "transformer_layer_config": backbone, "auto_map": {"": "config.DSparkSpeculatorConfig"}, "speculators_config": table,
     }  # fmt: skip
     return {
         "model.safetensors": header + b"".join(data[name] for name in names), "config.json": json.dumps(config).encode(), "config.py": b"raise SystemExit\n",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from normalizing import Written, normalize_draft, plan_draft, read_draft, synthetic_draft
@@ -39,8 +41,6 @@ def check_copies(written: Written, source: Path) -> None:
 
 
 def _bits(opened: object, name: str) -> bytes:
-    import torch
-
     return opened.get_tensor(name).contiguous().view(torch.uint8).numpy().tobytes()  # type: ignore[attr-defined]
 
 
@@ -83,7 +83,7 @@ def test_a_plan_covers_its_files_accounts_for_the_source_and_survives_json(files
     for file in plan.files:
         assert sum(segment.size_bytes for segment in file.segments) == file.size_bytes
         ends = [(tensor.start, tensor.stop) for tensor in file.tensors]
-        assert all(left[1] == right[0] for left, right in zip(ends, ends[1:], strict=False))
+        assert all(left[1] == right[0] for left, right in pairwise(ends))
     assert {tensor.role for tensor in plan.tensors()} == set(read.spec.tensors)
     assert {item.name for item in plan.dropped if item.kind == "file"} == {"config.py", "t2d.npy"}
     assert RewritePlan.model_validate_json(plan.model_dump_json()) == plan

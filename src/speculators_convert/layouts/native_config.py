@@ -57,7 +57,7 @@ def head_keys(spec: DraftSpec) -> dict[str, JsonValue]:
         "markov_rank": rank,
         "markov_head_type": kind.value,
         "enable_confidence_head": spec.confidence is not None,
-        "confidence_head_with_markov": spec.confidence is not None and spec.confidence.with_markov,
+        "confidence_head_with_markov": spec.confidence is None or spec.confidence.with_markov,
     }
 
 

@@ -56,6 +56,7 @@ def refuse_unservable(spec: DraftSpec, pairing: Pairing | None) -> None:
 
 def _limits(spec: DraftSpec, pairing: Pairing | None) -> Iterator[tuple[str, object, str, str]]:
     ids = known(spec.target_layer_ids, "target_layer_ids")
+    hidden = known(spec.hidden_size, "hidden_size")
     depth = (pairing.num_hidden_layers if pairing else None) or spec.num_target_layers
     length = pairing.max_position_embeddings if pairing else None
     if spec.markov is None:
@@ -66,10 +67,10 @@ def _limits(spec: DraftSpec, pairing: Pairing | None) -> Iterator[tuple[str, obj
         yield "target_layer_ids", list(ids), "ascending ids: SGLang captures in layer order", "the columns of fc.weight follow the order of the ids; train with ascending ids"
     if depth is not None and max(ids) >= depth - 1:
         yield "target_layer_ids", list(ids), f"ids below {depth - 1}: SGLang captures the input of the next layer", "train the draft on earlier layers"
-    if spec.target_hidden_size not in (None, spec.hidden_size):
-        yield "hidden_size", spec.hidden_size, f"{spec.target_hidden_size}, the target's: the embedding is shared", "use a draft as wide as its target"
-    if pairing and pairing.hidden_size not in (None, spec.hidden_size):
-        yield "hidden_size", spec.hidden_size, f"{pairing.hidden_size}, the target's: the embedding is shared", "pass the target that the draft was trained for"
+    if spec.target_hidden_size not in (None, hidden):
+        yield "hidden_size", hidden, f"{spec.target_hidden_size}, the target's: the embedding is shared", "use a draft as wide as its target"
+    if pairing and pairing.hidden_size not in (None, hidden):
+        yield "hidden_size", hidden, f"{pairing.hidden_size}, the target's: the embedding is shared", "pass the target that the draft was trained for"
     if pairing and pairing.vocab_size is not None and known(spec.target_vocab_size, "vocab_size") > pairing.vocab_size:
         yield "vocab_size", spec.target_vocab_size, f"at most {pairing.vocab_size}, the target's", "pass the target that the draft was trained for"
     if spec.hidden_act not in (None, "silu"):
