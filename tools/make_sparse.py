@@ -1,7 +1,7 @@
 """Make checkpoints of real shape that take no room: headers and vocabulary tables are written, weights are holes.
 
-    python tools/make_sparse.py OUT                        the shape of a 1.90 GB draft, 66 tensors
-    python tools/make_sparse.py OUT --layers 1818 --shard-bytes 5000000000   about 206 GB, 20,009 tensors
+python tools/make_sparse.py OUT                        the shape of a 1.90 GB draft, 66 tensors
+python tools/make_sparse.py OUT --layers 1818 --shard-bytes 5000000000   about 206 GB, 20,009 tensors
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from speculators_convert.container.header import Tensor, encode, tensor_size_bytes
+from speculators_convert.container.header import DTYPE_BITS, Tensor, encode, tensor_size_bytes
 from speculators_convert.container.index import INDEX_NAME, encode_index
 
 HIDDEN, INTERMEDIATE, HEAD_DIM, HEADS, KEY_VALUE_HEADS, RANK = 2048, 6144, 256, 16, 2, 256
@@ -61,7 +61,7 @@ def layer(number: int) -> list[Entry]:
 
 
 def entries(layers: int) -> list[Entry]:
-    """All tensors: eleven, and eleven for each layer."""
+    """All tensors, eleven and eleven for each layer, in the order in which safetensors saves them: wide types first, then by name."""
     ids = target_ids()
     mask = np.zeros(TARGET_VOCABULARY, np.uint8)
     mask[ids] = 1
@@ -78,7 +78,8 @@ def entries(layers: int) -> list[Entry]:
         Entry("t2d", "BOOL", (TARGET_VOCABULARY,), mask.tobytes()),
     ]
     d2t = Entry("d2t", "I64", (DRAFT_VOCABULARY,), (ids - np.arange(DRAFT_VOCABULARY)).tobytes())
-    return [d2t, *top[:4], *(entry for number in range(layers) for entry in layer(number)), *top[4:]]
+    found = [d2t, *top, *(entry for number in range(layers) for entry in layer(number))]
+    return sorted(found, key=lambda entry: (-DTYPE_BITS[entry.dtype], entry.name))
 
 
 def config(layers: int) -> dict[str, object]:

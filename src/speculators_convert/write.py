@@ -20,7 +20,7 @@ from speculators_convert.model import pretty_json
 from speculators_convert.plan import OutputFile, RewritePlan
 from speculators_convert.receipt import RECEIPT_NAME, Digest, Receipt, Rewrite, Subject, TensorDigest
 from speculators_convert.segments import Chunk, stream
-from speculators_convert.sources import FileInfo, LocalSource, Source, safe_path
+from speculators_convert.sources import FileInfo, LocalSource, Source, StreamedSource, safe_path
 from speculators_convert.version import __version__
 
 CHUNK_BYTES = 1024 * 1024
@@ -48,6 +48,9 @@ def execute(plan: RewritePlan, source: Source, out: Path, *, target: Source | No
                 digest, found = writer.write(file, tell)
                 subjects.append(Subject(name=file.path, digest=Digest(sha256=digest)))
                 tensors.extend(found)
+        for item in sources.values():
+            if isinstance(item, StreamedSource):
+                item.verify()
         _refuse_stale(before, {origin: _listing(item) for origin, item in sources.items()})
         receipt = _receipt(plan, subjects, tensors)
         _write_bytes(folder / RECEIPT_NAME, pretty_json(receipt.document()).encode())

@@ -1,6 +1,6 @@
 """A Hub on localhost: the parts of the Hub's HTTP interface that downloads use, with faults on demand.
 
-Two servers run, the Hub itself and a CDN on another port, so that redirects leave the host as they do in reality.
+Two servers run, the Hub itself and a CDN on another address, so that redirects leave the host as they do in reality.
 Every request is logged with the bytes that were sent in answer, headers included.
 """
 
@@ -178,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
             if fault.at == at and fault.times and fault.path in unquote(self.path):
                 if fault.skip:
                     fault.skip -= 1
-                    return None
+                    continue
                 fault.times -= 1
                 return fault
         return None
@@ -425,8 +425,9 @@ def folder_files(folder: Path) -> dict[str, Body]:
 def run_hub() -> Iterator[LocalHub]:
     """A running hub; both servers end with the block."""
     hub = LocalHub()
-    servers = [_Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub, "role": role})) for role in ("hub", "cdn")]
-    hub.url, hub.cdn_url = (f"http://127.0.0.1:{server.server_address[1]}" for server in servers)
+    hosts = {"hub": "127.0.0.1", "cdn": "127.0.0.2"}
+    servers = [_Server((host, 0), type("Handler", (_Handler,), {"hub": hub, "role": role})) for role, host in hosts.items()]
+    hub.url, hub.cdn_url = (f"http://{server.server_address[0]}:{server.server_address[1]}" for server in servers)
     threads = [threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True) for server in servers]
     for thread in threads:
         thread.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from speculators_convert.errors import SourceError, UsageError
@@ -9,8 +10,9 @@ from speculators_convert.sources.base import FileInfo, Source, SourceId, safe_pa
 from speculators_convert.sources.hub import open_hub, parse_reference
 from speculators_convert.sources.local import LocalSource
 from speculators_convert.sources.memory import MemorySource
+from speculators_convert.sources.streamed import StreamedSource
 
-__all__ = ["FileInfo", "LocalSource", "MemorySource", "Source", "SourceId", "open_source", "safe_path"]
+__all__ = ["FileInfo", "LocalSource", "MemorySource", "Source", "SourceId", "StreamedSource", "open_source", "safe_path", "streamed"]
 
 
 def open_source(reference: str) -> Source:
@@ -26,3 +28,8 @@ def open_source(reference: str) -> Source:
     if hub:
         return open_hub(hub)
     raise SourceError("no such folder", where=reference, hint="pass the folder that holds config.json and the safetensors files, or org/name[@revision] on the Hub")
+
+
+def streamed(source: Source) -> AbstractContextManager[Source]:
+    """`source` for one long pass: with read-ahead and checked digests when it came from the Hub, as it is when it is a folder."""
+    return StreamedSource(source) if source.id.kind == "hub" else nullcontext(source)
