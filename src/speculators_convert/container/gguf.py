@@ -42,7 +42,7 @@ GGML_TYPES: Mapping[int, tuple[str, int, int]] = {
 """ggml type number to name, elements per block, bytes per block."""
 
 
-class GgufFault(Exception):
+class GgufFault(Exception):  # noqa: N818 - it becomes a Fault of the checkpoint
     """A file that is not valid GGUF; says what, where in the file, and what was expected."""
 
     def __init__(self, message: str, *, tensor: str = "", measured: object = None, expected: object = None) -> None:

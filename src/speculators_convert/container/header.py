@@ -28,7 +28,7 @@ _MAX_DIMENSIONS = 64
 _INT_LIMIT = 1 << 63
 
 
-class HeaderFault(Exception):
+class HeaderFault(Exception):  # noqa: N818 - it becomes a Fault of the checkpoint
     """A header that is not valid; `kind` is stable and selects the check code."""
 
     def __init__(self, kind: str, message: str, *, tensor: str = "", measured: object = None, expected: object = None) -> None:
@@ -69,7 +69,9 @@ def header_length(first: bytes, file_size_bytes: int) -> int:
     if length > MAX_HEADER_BYTES:
         raise HeaderFault("header-too-large", "the header length is over the format's limit", measured=f"{length} bytes", expected=f"at most {MAX_HEADER_BYTES}")
     if 8 + length > file_size_bytes:
-        raise HeaderFault("header-beyond-file", "the header is larger than the file", measured=f"{length} bytes of header in a file of {file_size_bytes}", expected="a header inside the file")
+        raise HeaderFault(
+            "header-beyond-file", "the header is larger than the file", measured=f"{length} bytes of header in a file of {file_size_bytes}", expected="a header inside the file"
+        )
     return length
 
 
@@ -144,7 +146,13 @@ def _tensor(name: str, entry: JsonValue, base: int) -> Tensor:
         fault.tensor = name
         raise
     if stop - start != size:
-        raise HeaderFault("size-mismatch", "shape and dtype do not fill the byte range", tensor=name, measured=f"{stop - start} bytes at {start}..{stop}", expected=f"{size} bytes for {dtype} {shape}")
+        raise HeaderFault(
+            "size-mismatch",
+            "shape and dtype do not fill the byte range",
+            tensor=name,
+            measured=f"{stop - start} bytes at {start}..{stop}",
+            expected=f"{size} bytes for {dtype} {shape}",
+        )
     return Tensor(name, dtype, tuple(shape), base + start, base + stop)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from drafts import ABSENT, GOOD, load, read, said
 
+from drafts import ABSENT, GOOD, load, read, said
 from speculators_convert.checkpoint import collect
 from speculators_convert.formats import FORMATS, detect
 from speculators_convert.formats.native import algorithm_of

@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any
 
 import pytest
-from drafts import GOOD, load
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drafts import GOOD, load
 from speculators_convert.checkpoint import Checkpoint, Location, collect
 from speculators_convert.container.gguf import LongArray
 from speculators_convert.container.header import DTYPE_BITS
@@ -34,11 +34,39 @@ ONE_OF_EACH = [
 ]
 GGUFS = [name for name in FOLDERS if name.startswith("gguf")]
 EXTRA = [
-    "aux_hidden_state_layer_ids", "block_size", "causal", "dflash_config", "dflash_config.block_size", "dflash_config.shift_label", "dspark_config", "dspark_config.block_size", "dspark_noise_token_id",
-    "dspark_target_layer_ids", "draft_vocab_size", "dtype", "eagle_aux_hidden_state_layer_ids", "hf_quant_config", "is_causal", "layer_types", "quantization_config", "quantization_config.quant_algo",
-    "query_zero_predicts_next", "rope_parameters", "rope_parameters.full_attention", "rope_scaling", "sample_from_anchor", "sliding_window", "spec_convert", "spec_convert.verifier", "target_layer_ids",
-    "text_config", "torch_dtype", "transformer_layer_config", "use_sliding_window", "max_window_layers",
-]  # fmt: skip
+    "aux_hidden_state_layer_ids",
+    "block_size",
+    "causal",
+    "dflash_config",
+    "dflash_config.block_size",
+    "dflash_config.shift_label",
+    "dspark_config",
+    "dspark_config.block_size",
+    "dspark_noise_token_id",
+    "dspark_target_layer_ids",
+    "draft_vocab_size",
+    "dtype",
+    "eagle_aux_hidden_state_layer_ids",
+    "hf_quant_config",
+    "is_causal",
+    "layer_types",
+    "quantization_config",
+    "quantization_config.quant_algo",
+    "query_zero_predicts_next",
+    "rope_parameters",
+    "rope_parameters.full_attention",
+    "rope_scaling",
+    "sample_from_anchor",
+    "sliding_window",
+    "spec_convert",
+    "spec_convert.verifier",
+    "target_layer_ids",
+    "text_config",
+    "torch_dtype",
+    "transformer_layer_config",
+    "use_sliding_window",
+    "max_window_layers",
+]
 
 scalars = (
     st.none()

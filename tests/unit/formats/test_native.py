@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from drafts import ABSENT, load, read, said
 
+from drafts import ABSENT, load, read, said
 from speculators_convert.formats import detect
 from speculators_convert.spec import Anchor, AttentionKind, MarkovKind
 

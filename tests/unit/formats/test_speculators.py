@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from drafts import ABSENT, load, read, said
 
+from drafts import ABSENT, load, read, said
 from speculators_convert.checkpoint import collect
 from speculators_convert.sources import LocalSource
 from speculators_convert.spec import D2T, Anchor, AttentionKind, MarkovHead, MarkovKind
