@@ -112,6 +112,3 @@ def test_open_source(tmp_path: Path) -> None:
         open_source(str(tmp_path / "x"))
     with pytest.raises(SourceError, match="no such folder"):
         open_source(str(tmp_path / "absent"))
-    with pytest.raises(SourceError, match="reads local folders only") as caught:
-        open_source("org/draft@main")
-    assert "hf download org/draft" in caught.value.hint
