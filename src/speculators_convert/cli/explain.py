@@ -10,12 +10,22 @@ from speculators_convert.cli import output
 from speculators_convert.cli.options import Format, OutputFormat
 
 
+def complete_code(incomplete: str) -> list[str]:
+    """Codes that start like that."""
+    from speculators_convert.explain import explain
+
+    return [item.code for item in explain(None).codes if item.code.startswith(incomplete.upper())]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command("explain")
     def command(
-        code: Annotated[str | None, typer.Argument(metavar="[CODE]", help="DSP... of a check or GATE... of the gate; without it all codes are listed.", show_default=False)] = None,
+        code: Annotated[
+            str | None,
+            typer.Argument(metavar="[CODE]", autocompletion=complete_code, help="DSP... of a check or GATE... of the gate; without it all codes are listed.", show_default=False),
+        ] = None,
         output_format: OutputFormat = Format.TEXT,
     ) -> None:
         """Say what a code means, why it matters and how to fix it."""

@@ -28,7 +28,16 @@ class GateFormat(StrEnum):
     MARKDOWN = "markdown"
 
 
-Policy = Annotated[str, typer.Option("--policy", metavar="default|publish|FILE", help="What must hold. publish also asks for the target and for smoke evidence.")]
+def complete_policy(incomplete: str) -> list[str]:
+    """Names of built-in policies, and policy files here."""
+    from speculators_convert.policies import BUILT_IN
+
+    return [name for name in (*BUILT_IN, *sorted(path.name for path in Path().glob("*.json"))) if name.startswith(incomplete)]
+
+
+Policy = Annotated[
+    str, typer.Option("--policy", metavar="default|publish|FILE", autocompletion=complete_policy, help="What must hold. publish also asks for the target and for smoke evidence.")
+]
 EvidenceFiles = Annotated[list[str] | None, typer.Option("--evidence", metavar="FILE", help="Result that `smoke --out` wrote; repeatable.", show_default=False)]
 ReportFormat = Annotated[GateFormat, typer.Option("--format", help="Form of the report.")]
 ReportFile = Annotated[
