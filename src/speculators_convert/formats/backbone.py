@@ -18,6 +18,8 @@ _ROPE_SCALING_KEYS = {
 }  # fmt: skip
 _ROPE_IGNORED_KEYS = ("mrope_section", "mrope_interleaved", "partial_rotary_factor")
 DEFAULT_THETA = 10_000.0
+MAX_LAYERS = 4096
+"""More layers than any draft has; each costs memory when its tensors are listed."""
 _DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "U8": "uint8", "I8": "int8"}
 
 _FLOATS = ("BF16", "F16", "F32", "F64")
@@ -66,7 +68,11 @@ def read_widths(log: EvidenceLog, tensors: Tensors, backbone: ConfigReader, stat
         intermediate_size=log.pick(
             "intermediate_size", (tensors.size("layers.0.mlp.gate_proj.weight", 0), tensors.where("layers.0.mlp.gate_proj.weight")), _config(backbone, "intermediate_size")
         ),
-        num_hidden_layers=log.pick("num_hidden_layers", (layer_count(tensors.by_role), "layers.* tensors"), _config(backbone, "num_hidden_layers")),
+        num_hidden_layers=log.pick(
+            "num_hidden_layers",
+            (layer_count(tensors.by_role), "layers.* tensors"),
+            (backbone.integer("num_hidden_layers", minimum=1, maximum=MAX_LAYERS), backbone.at("num_hidden_layers")),
+        ),
         num_attention_heads=log.pick("num_attention_heads", _heads(tensors, "q_proj", dim), (heads_stated, backbone.at("num_attention_heads"))),
         num_key_value_heads=log.pick("num_key_value_heads", _heads(tensors, "k_proj", dim), _config(backbone, "num_key_value_heads")),
         head_dim=dim,
@@ -141,6 +147,8 @@ def read_rope(log: EvidenceLog, backbone: ConfigReader, settings: Settings) -> R
     )
     if theta is None:
         theta = log.pick("rope_theta_default", (DEFAULT_THETA, "no theta in the file: 10000 in every engine"))
+    if backbone.boolean("rope_is_neox_style") is False:
+        backbone.reject("rope_is_neox_style", False, "true: interleaved rotary pairs cannot be expressed")
     kind = _first(table.string(key) for table in (*tables, scaling) for key in ("rope_type", "type")) or "default"
     merged = {key: value for table in (scaling, *reversed(tables)) for key, value in table.table.items()}
     ignored = [key for key in _ROPE_IGNORED_KEYS if key in merged or backbone.table.get(key) is not None]
@@ -153,7 +161,7 @@ def read_layer_types(backbone: ConfigReader, layers: int | None) -> tuple[Attent
     if names:
         known = tuple(kind for name in names for kind in AttentionKind if kind.value == name)
         return known if len(known) == len(names) else None
-    if layers is None or layers > 4096:
+    if layers is None or layers > MAX_LAYERS:
         return None
     if not backbone.boolean("use_sliding_window") or backbone.table.get("sliding_window") is None:
         return (AttentionKind.FULL,) * layers

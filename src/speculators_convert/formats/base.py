@@ -53,13 +53,14 @@ class ConfigReader:
             self.reject(key, value, "an object")
         return ConfigReader(value if isinstance(value, dict) else {}, f"{self.pointer}/{key}", self.file, self.problems)
 
-    def integer(self, key: str, *, minimum: int | None = None) -> int | None:
-        """An integer, not a bool; at least `minimum`."""
+    def integer(self, key: str, *, minimum: int | None = None, maximum: int | None = None) -> int | None:
+        """An integer, not a bool; at least `minimum` and at most `maximum`."""
         value = self.table.get(key)
         if value is None:
             return None
-        if type(value) is not int or abs(value) >= 1 << 63 or (minimum is not None and value < minimum):
-            self.reject(key, value, "an integer" if minimum is None else f"an integer of at least {minimum}")
+        low, high = -(1 << 63) if minimum is None else minimum, (1 << 63) - 1 if maximum is None else maximum
+        if type(value) is not int or not low <= value <= high:
+            self.reject(key, value, "an integer" + ("" if minimum is None else f" of at least {minimum}") + ("" if maximum is None else f" and at most {maximum}"))
             return None
         return value
 

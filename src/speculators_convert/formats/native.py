@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.findings import Problem
-from speculators_convert.formats.backbone import Tensors, read_confidence, read_dtype, read_layer_types, read_markov, read_quantization, read_rope, read_widths
+from speculators_convert.formats.backbone import MAX_LAYERS, Tensors, read_confidence, read_dtype, read_layer_types, read_markov, read_quantization, read_rope, read_widths
 from speculators_convert.formats.base import ConfigReader, Reading
 from speculators_convert.formats.evidence import EvidenceLog
 from speculators_convert.formats.places import Candidate, Places, native_places
@@ -177,7 +177,7 @@ def _layer_types(log: EvidenceLog, config: ConfigReader, places: Places, layers:
     read = read_layer_types(config, layers)
     by_switch = None
     for value, source in places.booleans("use_swa"):
-        if value is not None and layers is not None and layers <= 4096:
+        if value is not None and layers is not None and layers <= MAX_LAYERS:
             by_switch = (AttentionKind.SLIDING if value else AttentionKind.FULL,) * layers
             log.pick("layer_types", *((read, config.at("layer_types")),) if config.table.get("layer_types") is not None else (), (by_switch, source))
             break

@@ -6,24 +6,14 @@ SGLang 0.5.23. Qwen3DSparkModel and Gemma4DSparkModel cannot be told from DeepSp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.formats.base import Reading
 from speculators_convert.formats.deepspec import ANCHOR_WHY
 from speculators_convert.formats.native import NativeRules, architectures, read_native, stated_ids
 from speculators_convert.spec import Anchor, Settings
 
-ENGINES: Mapping[str, tuple[str, ...]] = {
-    "Qwen3DSparkModel": ("SGLang 0.5.23", "vLLM 0.33.0"),
-    "Gemma4DSparkModel": ("vLLM 0.33.0",),
-    "DeepseekV4DSparkModel": (),
-    "Glm5_2DSparkModel": (),
-    "KimiK3DSparkModel": (),
-    "MiniMaxM3DSparkModel": (),
-}
-"""Architecture that NeMo writes to the engines that register it."""
-_OWN = frozenset(name for name, engines in ENGINES.items() if not engines)
+OWN = ("DeepseekV4DSparkModel", "Glm5_2DSparkModel", "KimiK3DSparkModel", "MiniMaxM3DSparkModel")
+"""Architectures that NeMo writes and no engine registers."""
 
 
 class Nemo:
@@ -35,18 +25,15 @@ class Nemo:
 
     def matches(self, checkpoint: Checkpoint) -> tuple[str, ...]:
         """A flat config with layer ids at the top and one of NeMo's architecture names."""
-        own = [name for name in architectures(checkpoint) if name in _OWN]
+        own = [name for name in architectures(checkpoint) if name in OWN]
         if not own or "transformer_layer_config" in checkpoint.config or not stated_ids(checkpoint, ""):
             return ()
         return (f'config.json#/architectures is "{own[0]}", which NeMo AutoModel writes', "config.json has target_layer_ids at the top level")
 
     def read(self, checkpoint: Checkpoint, settings: Settings) -> Reading:
-        """The normal form; the note says which engine registers the architecture."""
-        notes = tuple(
-            ("architecture_engines", ", ".join(ENGINES[name]) or "none", f"config.json#/architectures: {name} in the registries of vLLM 0.33.0 and SGLang 0.5.23")
-            for name in architectures(checkpoint)
-            if name in ENGINES
-        )
+        """The normal form; a note says that no engine registers the architecture."""
+        own = next(name for name in architectures(checkpoint) if name in OWN)
+        notes = (("architecture_engines", "none", f"config.json#/architectures: {own} is in the registry of neither vLLM 0.33.0 nor SGLang 0.5.23"),)
         return read_native(checkpoint, settings, NativeRules(self.name, Anchor.SAMPLED, ANCHOR_WHY, block_is_gamma=True, notes=notes))
 
 

@@ -82,11 +82,12 @@ def test_bad_values_are_problems_that_say_where(method: str, value: object, expe
     assert len(str(problem.measured)) <= 120
 
 
-def test_minimum_and_choice_name_what_is_allowed() -> None:
-    config = reader(a=0, b="z")
+def test_bounds_and_choice_name_what_is_allowed() -> None:
+    config = reader(a=0, b="z", c=5)
+    assert (config.integer("c", minimum=5, maximum=5), config.integer("c", minimum=1, maximum=4)) == (5, None)
     assert config.integer("a", minimum=1) is None
     assert config.choice("b", ("x", "y")) is None
-    assert [problem.expected for problem in config.problems] == ["an integer of at least 1", "one of x, y"]
+    assert [problem.expected for problem in config.problems] == ["an integer of at least 1 and at most 4", "an integer of at least 1", "one of x, y"]
 
 
 def test_a_key_that_is_read_twice_is_one_problem() -> None:

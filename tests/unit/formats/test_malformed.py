@@ -192,6 +192,16 @@ def test_a_config_with_damaged_bytes_is_a_fault_or_a_reading(junk: bytes, name: 
     check(checkpoint)
 
 
+@pytest.mark.parametrize("name", SAFETENSORS)
+def test_a_config_without_weights_cannot_ask_for_endless_layers(name: str) -> None:
+    """`num_hidden_layers` is only believed up to a bound: each layer is listed somewhere."""
+    for place in ("", "transformer_layer_config.", "text_config."):
+        config = json.loads(json.dumps(dict(original(name).config)))
+        changed(config, place + "num_hidden_layers", (1 << 63) - 1)
+        spec = check(replace(original(name), documents={"config.json": config}, tensors={}, payloads={}))
+        assert spec is None or spec.num_hidden_layers in (None, 2)
+
+
 def test_problems_name_the_key_and_the_value() -> None:
     checkpoint = load(
         "specforge-current", {"block_size": "7", "dflash_config.target_layer_ids": [1, "2"], "rms_norm_eps": 0, "dflash_config.markov_head_type": "gru", "use_sliding_window": 1}

@@ -84,6 +84,12 @@ def test_causal_full_layers_are_a_problem_because_the_normal_form_has_none() -> 
     assert read(load("deepspec-vanilla", {"is_causal": False})).problems == ()
 
 
+def test_interleaved_rotary_is_a_problem_because_the_normal_form_has_none() -> None:
+    """Lfm2DSparkDraftModel states it."""
+    assert [problem.pointer for problem in read(load("specforge-current", {"rope_is_neox_style": False})).problems] == ["/rope_is_neox_style"]
+    assert read(load("specforge-current", {"rope_is_neox_style": True})).problems == ()
+
+
 # NeMo
 
 
