@@ -11,12 +11,13 @@ import argparse
 import copy
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from fixtures_common import FULL, TRAINED
+from fixtures_common import FULL, ORACLE, TRAINED
 from fixtures_decoder import Draft
 
 NEW_TOKENS = 64
@@ -93,9 +94,9 @@ def teacher_forced(draft: Draft, target: Target, rows: list[dict]) -> tuple[floa
     return sum(divergence) / len(divergence), hits / slots
 
 
-def _window(factor: float) -> Reading:
+def _window(factor: float, more: int = 0) -> Reading:
     def change(draft: Draft) -> None:
-        draft.decoder["sliding_window"] = int(draft.decoder["sliding_window"] * factor)
+        draft.decoder["sliding_window"] = int(draft.decoder["sliding_window"] * factor) + more
 
     return change
 
@@ -132,6 +133,7 @@ READINGS: dict[str, Reading] = {
     "window ignored": _window(1000),
     "layer types reversed": _swap_layers,
     "causality of sliding layers flipped": _flip_causality,
+    "window + 1": _window(1, 1),
     "all layers full attention": _all_full,
     "sample_from_anchor flipped": _flip_layout,
     "Markov head off": _no_markov,
@@ -139,17 +141,36 @@ READINGS: dict[str, Reading] = {
 }
 
 
-def report(name: str, target: Target, prompts: list[dict], texts: list[dict], only: str) -> None:
-    """Print one line for each reading."""
+def variants(name: str) -> Iterator[tuple[str, Draft]]:
+    """The draft under each reading."""
     base = Draft(TRAINED / name, TRAINED / "tiny-target")
-    right: list[float] = []
     for label, change in READINGS.items():
-        if only not in ("", label):
-            continue
         draft = copy.copy(base)
         draft.config = copy.deepcopy(base.config)
         draft.decoder = draft.config["transformer_layer_config"]
         change(draft)
+        yield label, draft
+
+
+def against_oracle(name: str) -> None:
+    """Print how far each reading's logits are from the package's own, at most and on average."""
+    oracle = load_file(ORACLE / f"{name}.safetensors")
+    for label, draft in variants(name):
+        gaps = []
+        for row, anchor in enumerate(oracle["anchors"].tolist()):
+            context = draft.context(oracle["aux_hidden_states"][:anchor])
+            hidden = draft.hidden(int(oracle["input_ids"][anchor]), context)
+            gaps.append((draft.logits(hidden, oracle["prev_token_ids"][row]) - oracle["logits"][row]).abs())
+        gap = torch.stack(gaps)
+        print(f"| {label} | {gap.max():.1e} | {gap.mean():.1e} |", flush=True)
+
+
+def report(name: str, target: Target, prompts: list[dict], texts: list[dict], only: str) -> None:
+    """Print one line for each reading."""
+    right: list[float] = []
+    for label, draft in variants(name):
+        if only not in ("", label):
+            continue
         length, each = acceptance(draft, target, prompts)
         right = right or each
         worse = sum(a < b for a, b in zip(each, right, strict=True))
@@ -163,9 +184,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="+")
     parser.add_argument("--only", default="", help="one reading")
+    parser.add_argument("--logits", action="store_true", help="distance from the oracle instead")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    if options.logits:
+        for name in options.names:
+            print(f"{name}\n| reading | largest | mean |")
+            against_oracle(name)
+        return
     rows = {name: [json.loads(line) for line in (TRAINED / f"{name}.jsonl").read_text().splitlines()] for name in ("prompts", "texts")}
     target = Target()
     for name in options.names:

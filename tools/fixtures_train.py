@@ -1,8 +1,8 @@
 """Train the two tiny sliding-window drafts with the speculators package's model and loss.
 
 Run by ``make_fixtures.py sliding`` in the environment of release 0.9.0.  Each draft
-starts from the weights of a trained full-attention draft, except the attention of its
-sliding layers, and learns on the target's own hidden states over Python's standard
+starts from the weights of a trained full-attention draft (one of them without the
+attention of its sliding layers) and learns on the target's own hidden states over Python's standard
 library to work inside its window.  Files in
 which a held-out prompt or text occurs are left out.  Seeds are fixed, but a retraining
 is not byte-identical across machines; SHA256SUMS belongs to the files as committed.
@@ -28,13 +28,13 @@ from speculators.models.dspark import DSparkDraftModel
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, Qwen3Config
 
-from fixtures_common import SLIDING, TRAINED
+from fixtures_common import FULL, SLIDING, TRAINED
 from fixtures_decoder import load_tensors
 from fixtures_library import save_draft
 
 TAPS = [1, 2, 3]
 DOCUMENTS, LENGTH, ANCHORS = 4, 160, 80
-PEAK_RATE, WARMUP = 2e-3, 50
+WARMUP = 50
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,38 @@ class Recipe:
     head: str
     block: int
     seed: int
+    steps: int
+    peak_rate: float
+    fresh_attention: bool
 
 
 RECIPES = {
-    "tiny-sliding-causal": Recipe("tiny-anchor-full-vanilla", (SLIDING, SLIDING), 32, False, True, "vanilla", 6, 20261129),
-    "tiny-sliding-noncausal": Recipe("tiny-bonus-reduced-vanilla", (SLIDING, SLIDING), 24, True, False, "rnn", 7, 20261130),
+    "tiny-sliding-causal": Recipe(
+        source="tiny-anchor-full-vanilla",
+        layer_types=(SLIDING, SLIDING),
+        window=32,
+        non_causal=False,
+        anchor=True,
+        head="vanilla",
+        block=6,
+        seed=20261129,
+        steps=2400,
+        peak_rate=2e-3,
+        fresh_attention=True,
+    ),
+    "tiny-sliding-noncausal": Recipe(
+        source="tiny-bonus-reduced-vanilla",
+        layer_types=(SLIDING, FULL),
+        window=24,
+        non_causal=True,
+        anchor=False,
+        head="rnn",
+        block=7,
+        seed=20261130,
+        steps=1500,
+        peak_rate=1e-3,
+        fresh_attention=False,
+    ),
 }
 
 
@@ -119,8 +146,20 @@ def new_draft(recipe: Recipe) -> DSparkDraftModel:
     missing = model.load_state_dict(weights, strict=False)
     if missing.unexpected_keys:
         raise SystemExit(f"unexpected weights: {missing.unexpected_keys}")
-    forget_attention(model)
+    if recipe.fresh_attention:
+        forget_attention(model)
+    if recipe.head == "rnn":
+        start_recurrence(model)
     return model
+
+
+@torch.no_grad()
+def start_recurrence(model: DSparkDraftModel) -> None:
+    """Let the new recurrent head begin near the vanilla one: its output copies W1[prev]."""
+    rank, joint = model.config.markov_rank, model.markov_head.joint_proj
+    joint.weight[2 * rank :].mul_(0.1)
+    joint.weight[2 * rank :, rank : 2 * rank] += torch.eye(rank)
+    joint.bias.zero_()
 
 
 @torch.no_grad()
@@ -177,7 +216,7 @@ def train(name: str, steps: int) -> None:
     model = new_draft(recipe).train()
     options, _ = model.get_trainer_kwargs(loss_fn="kl_div", loss_implementation="eager", max_anchors=ANCHORS)
     weights = [p for p in model.parameters() if p.requires_grad]
-    optimiser = torch.optim.AdamW(weights, lr=PEAK_RATE, weight_decay=0.0, betas=(0.9, 0.98))
+    optimiser = torch.optim.AdamW(weights, lr=recipe.peak_rate, weight_decay=0.0, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda s: rate(s, steps))
     running = None
     for step in range(steps):
@@ -216,7 +255,7 @@ def main() -> None:
     """Train the named drafts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=sorted(RECIPES))
-    parser.add_argument("--steps", type=int, default=2400)
+    parser.add_argument("--steps", type=int, help="in place of the recipe's number")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -224,7 +263,7 @@ def main() -> None:
         os.chdir(scratch)
         Path("target").symlink_to(TRAINED / "tiny-target")
         for name in options.names:
-            train(name, options.steps)
+            train(name, options.steps or RECIPES[name].steps)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from fixtures_common import FIXTURES, TOOLS, TRAINED, VERSIONS, env_python
+from fixtures_common import FIXTURES, LIBRARY, ORACLE, TOOLS, TRAINED, VERSIONS, env_python
 
 SUMS = FIXTURES / "SHA256SUMS"
 NEWEST = VERSIONS[-1]
@@ -65,11 +65,13 @@ def make_sliding(_versions: Sequence[str]) -> None:
 def measure(_versions: Sequence[str]) -> None:
     """Acceptance of the sliding-window drafts under right and wrong readings."""
     run(NEWEST, "fixtures_measure.py", *SLIDING_DRAFTS)
+    run(NEWEST, "fixtures_measure.py", "--logits", *SLIDING_DRAFTS)
 
 
 def current_sums() -> dict[str, str]:
-    """SHA-256 of every fixture file; documentation is left out."""
-    paths = (p for p in sorted(FIXTURES.rglob("*")) if p.is_file())
+    """SHA-256 of every file of the groups built here."""
+    folders = (LIBRARY, TRAINED, ORACLE)
+    paths = (p for folder in folders for p in sorted(folder.rglob("*")) if p.is_file())
     return {p.relative_to(FIXTURES).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in paths if p != SUMS and p.suffix != ".md"}
 
 
