@@ -42,6 +42,7 @@ def prove(spec: DraftSpec, checkpoint: Checkpoint, source: Source, options: Smok
         environment=run.environment,
         parameters=config.model_dump(mode="json"),
         modes=run.modes,
+        equivalence=run.equivalence,
         comparisons=comparisons,
         verdict=verdict,
         reasons=reasons,
