@@ -7,7 +7,7 @@ from sglang.srt.configs.model_config import ModelConfig  # noqa: F401  (SGLang's
 from sglang.srt.models.dspark import DSparkDraftModel
 from sglang.srt.speculative.dspark_components import dspark_draft
 from sglang.srt.speculative.dspark_components.dspark_draft import DraftNoise, select_draft_hidden_without_anchor
-from sglang.srt.speculative.dspark_components.dspark_draft_sampler import DsparkDraftSampler
+from sglang.srt.speculative.dspark_components.dspark_draft_sampler import DsparkDraftSampler, _step_logits_width
 from sglang.srt.utils.hf_transformers_utils import get_config
 from sglang_harness.draft import load_draft
 from sglang_harness.environment import LIBRARY, TRAINED
@@ -113,6 +113,7 @@ def test_sampler_of_the_draft_graph_gives_the_same_block(model, states):
     """`DsparkDraftSampler` is the code that SGLang captures behind the draft's graph; here it runs without one."""
     slots = states[0].shape[1]
     sampler = DsparkDraftSampler(model=model, gamma=model.gamma, max_bs=4, device="cpu", noise=noise(), tp_sync=NoSync(), greedy_draft=False)
+    sampler.step_logits = torch.empty(4, model.gamma, _step_logits_width(model))  # allocated lazily otherwise, after a question to CUDA
     ids = torch.full((3, slots), int(model.config.mask_token_id))
     ids[:, 0] = states[1]
     sampler.params.step_temperatures.zero_()

@@ -1,0 +1,120 @@
+"""The plugin's hold on the real package: targets, signatures, liveness, the config parser, the query width."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from sglang.srt.configs.model_config import ModelConfig
+from sglang.srt.model_executor.model_runner import ModelRunner
+from sglang.srt.speculative.dspark_components import dspark_draft
+from sglang.srt.speculative.dspark_components.dspark_config import parse_dspark_draft_config
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+from sglang.srt.utils.hf_transformers_utils import get_config
+from sglang_harness.environment import LIBRARY, TRAINED
+
+from speculators_convert.errors import RefusedError, SmokeError
+from speculators_convert.sglang_plugin import ARCHITECTURE, hooks, parser, state, width
+from speculators_convert.sglang_plugin.doctor import diagnose
+
+pytestmark = pytest.mark.usefixtures("world")
+LIBRARY_DRAFTS = sorted(path.parent for path in LIBRARY.glob("*/*/config.json"))
+
+
+@pytest.mark.parametrize("hook", hooks.HOOKS, ids=lambda hook: hook.target.removeprefix("sglang.srt."))
+def test_target_exists_with_the_expected_signature_and_the_hook_is_live(hook):
+    assert hooks.signature_problem(hook) is None
+    found = hooks.liveness(hook)
+    assert (found.live, found.stale, found.problem) == (True, (), "")
+
+
+def test_a_lost_hook_is_noticed(world):
+    live = dspark_draft.draft_markov_block
+    dspark_draft.draft_markov_block = live.__wrapped__
+    try:
+        with pytest.raises(SmokeError, match=r"dspark_draft\.draft_markov_block: SGLang did not apply the hook"):
+            hooks.require_live()
+    finally:
+        dspark_draft.draft_markov_block = live
+    hooks.require_live()
+
+
+def test_a_module_that_still_holds_the_original_is_noticed(world):
+    from sglang.srt.speculative.dspark_components import dspark_draft_sampler
+
+    live = dspark_draft_sampler.draft_markov_block
+    dspark_draft_sampler.draft_markov_block = live.__wrapped__
+    try:
+        with pytest.raises(SmokeError, match=r"still called by sglang\.srt\.speculative\.dspark_components\.dspark_draft_sampler\.draft_markov_block"):
+            hooks.require_live()
+    finally:
+        dspark_draft_sampler.draft_markov_block = live
+
+
+def test_another_signature_is_noticed():
+    hook = hooks.HOOKS[0]
+    other = hooks.Hook(hook.target, hook.kind, hook.function, ("arguments",), hook.purpose)
+    assert hooks.signature_problem(other) == "sglang.srt.arg_groups.speculative_hook._handle_dspark takes (server_args), expected (arguments)"
+
+
+def test_parser_refuses_while_the_plugin_is_unsound(world, tmp_path):
+    kept, state.problem = state.problem, "a reason"
+    try:
+        with pytest.raises(SmokeError, match="a reason"):
+            parser.SpeculatorsConfigParser().parse(str(TRAINED / "tiny-anchor-full-vanilla"), trust_remote_code=False)
+        assert parser.SpeculatorsConfigParser().parse(str(TRAINED / "tiny-target"), trust_remote_code=False).model_type == "qwen3"
+    finally:
+        state.problem = kept
+
+
+@pytest.mark.parametrize("folder", LIBRARY_DRAFTS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_sglang_reads_each_library_draft(folder: Path, tmp_path):
+    """Through `get_config` and `ModelConfig`, against the Speculators config itself."""
+    copy = tmp_path / "draft"
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("oracle.safetensors"))
+    stated = json.loads((folder / "config.json").read_text())
+    if folder.name.startswith("no-markov") or folder.name == "taps-edge":
+        with pytest.raises(RefusedError, match="Markov head" if "markov" in folder.name else "embeddings"):
+            get_config(str(copy), trust_remote_code=False)
+        return
+    config = get_config(str(copy), trust_remote_code=False)
+    model = ModelConfig(model_path=str(copy), is_draft_model=True, context_length=128)
+    gamma = stated["block_size"] - (0 if stated["sample_from_anchor"] else 1)
+    read = parse_dspark_draft_config(draft_hf_config=config)
+    assert (read.gamma, read.target_layer_ids, read.mask_token_id) == (gamma, [item - 1 for item in stated["aux_hidden_state_layer_ids"]], stated["mask_token_id"])
+    assert (read.markov_rank, read.markov_head_type) == (stated["markov_rank"], stated["markov_head_type"])
+    assert stated["speculators_config"]["proposal_methods"][0]["speculative_tokens"] == gamma
+    assert (config.architectures, config.sample_from_anchor, config.draft_vocab_size) == ([ARCHITECTURE], stated["sample_from_anchor"], stated["draft_vocab_size"])
+    assert (str(model.dtype), model.vocab_size) == ("torch.bfloat16", stated["transformer_layer_config"]["vocab_size"])
+
+
+def test_models_of_others_pass_through_untouched():
+    from sglang.srt.utils.hf_transformers.config import HfModelConfigParser
+
+    ours, stock = (kind().parse(str(TRAINED / "tiny-target"), trust_remote_code=False) for kind in (parser.SpeculatorsConfigParser, HfModelConfigParser))
+    assert type(ours) is type(stock)
+    assert ours.to_dict() == stock.to_dict()
+
+
+@pytest.mark.parametrize(("draft", "rows"), [("tiny-anchor-full-vanilla", 6), ("tiny-bonus-reduced-vanilla", 7)])
+def test_query_rows_of_the_flash_attention_back_end(draft, rows):
+    """SGLang leaves gamma; the runner's own rule, called here on a stand-in for `self`, knows the anchor layout."""
+    runner = SimpleNamespace(model_config=SimpleNamespace(hf_config=get_config(str(TRAINED / draft), trust_remote_code=False)), is_draft_worker=True, spec_algorithm=SpeculativeAlgorithm.DSPARK)
+    runner.decode_num_tokens_per_req = lambda: ModelRunner.decode_num_tokens_per_req(runner, num_draft_tokens=7)
+    backend = SimpleNamespace(speculative_num_draft_tokens=6)
+    width.set_query_rows(None, backend, runner, fa_impl_ver=3)
+    assert backend.speculative_num_draft_tokens == rows
+    other = SimpleNamespace(speculative_num_draft_tokens=6)
+    runner.model_config.hf_config = SimpleNamespace(architectures=["Qwen3DSparkModel"], sample_from_anchor=False)
+    width.set_query_rows(None, other, model_runner=runner)
+    assert other.speculative_num_draft_tokens == 6
+
+
+def test_doctor_reports_the_environment(world):
+    found = diagnose()
+    assert found.problems == ()
+    assert found.parser_live
+    assert [item.target for item in found.hooks if not item.live] == []
+    assert found.versions["sglang"] == found.tested_sglang == "0.5.23"
+    assert {item.name for item in found.plugins if item.selected} == {"speculators_dspark", "cpu_stand_in"}

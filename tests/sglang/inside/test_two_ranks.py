@@ -1,0 +1,72 @@
+"""Tensor parallelism: two ranks over gloo draft what one rank drafts, and each holds its own rows only."""
+
+import shutil
+import socket
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from sglang_harness import two_ranks
+from sglang_harness.draft import load_draft
+from sglang_harness.environment import LIBRARY, TRAINED
+
+pytestmark = pytest.mark.usefixtures("world")
+CASES = {
+    "even": (TRAINED / "tiny-anchor-reduced-gated", TRAINED / "tiny-target", [256, 256]),
+    "padded": (LIBRARY / "0.9.0/rnn-anchor-reduced", LIBRARY / "target", [32, 16]),
+}
+"""Draft, target, and the head rows of each rank: SGLang pads 48 rows to 64."""
+
+
+class NoSync:
+    def sync(self, site, tokens):
+        return tokens
+
+
+@pytest.fixture(scope="module")
+def drafts(tmp_path_factory):
+    """SGLang reads every safetensors file of a folder, so the oracle must not lie there."""
+    folder = tmp_path_factory.mktemp("drafts")
+    for name, (draft, _, _) in CASES.items():
+        shutil.copytree(draft, folder / name, ignore=shutil.ignore_patterns("oracle.safetensors"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ranks(drafts):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    cases = [(str(drafts / name), str(target)) for name, (_, target, _) in CASES.items()]
+    context = torch.multiprocessing.get_context("spawn")
+    processes = [context.Process(target=two_ranks.run, args=(rank, port, cases, str(drafts / f"rank{rank}.pt"))) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(300)
+        if process.is_alive():
+            process.kill()
+    assert [process.exitcode for process in processes] == [0, 0]
+    loaded = [torch.load(drafts / f"rank{rank}.pt") for rank in range(2)]
+    return {name: [results[index] for results in loaded] for index, name in enumerate(CASES)}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_ranks_draft_what_one_drafts(ranks, drafts, case, world):
+    whole = two_ranks.draft_blocks(load_draft(drafts / case, CASES[case][1]), NoSync())
+    width = whole["base"].shape[-1]
+    torch.testing.assert_close(torch.cat([rank["base"] for rank in ranks[case]], -1)[:, :width], whole["base"], atol=1e-6, rtol=1e-6)
+    for rank in ranks[case]:
+        for name in ("greedy", "sampled"):
+            assert rank[f"{name} tokens"].tolist() == whole[f"{name} tokens"].tolist()
+            torch.testing.assert_close(rank[f"{name} logits"], whole[f"{name} logits"], atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_rank_holds_its_rows(ranks, drafts, case):
+    weights, rows = load_file(drafts / case / "model.safetensors"), CASES[case][2]
+    head, w2 = (weights[name].float() for name in ("lm_head.weight", "markov_head.markov_w2.weight"))
+    assert [len(rank["w2 rows"]) for rank in ranks[case]] == rows
+    assert torch.equal(torch.cat([rank["w2 rows"] for rank in ranks[case]]), w2)
+    assert torch.equal(torch.cat([rank["head rows"][:count] for rank, count in zip(ranks[case], rows, strict=True)]), head)
+    assert all((rank["head rows"][count:] == 0).all() for rank, count in zip(ranks[case], rows, strict=True))

@@ -1,0 +1,150 @@
+"""Whole stock servers: each trained draft as the library saved it, through the plugin, one rank and two, greedy and sampled.
+
+The CPU runs float32, so outputs are compared token for token with the fixtures and acceptance with their table. Servers
+run two at a time; each serves all its requests and ends, and the tests read what it answered.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from sglang_harness.environment import TRAINED, Site
+from sglang_harness.server import Answer, Server, serve
+
+from speculators_convert.layouts.native_config import native_config
+from speculators_convert.model import pretty_json
+from speculators_convert.sglang_plugin.preflight import read_draft
+
+PROMPTS = [json.loads(line) for line in (TRAINED / "prompts.jsonl").read_text().splitlines()]
+INPUTS = [item["input_ids"] for item in PROMPTS]
+EXPECTED = [item["greedy_output_ids_float32"] for item in PROMPTS]
+ACCEPTANCE = {"tiny-anchor-full-vanilla": 2.57, "tiny-bonus-reduced-vanilla": 2.55, "tiny-anchor-reduced-gated": 2.58}
+"""The table of fixtures/README.md, row "right"."""
+SLIDING = ("tiny-sliding-causal", "tiny-sliding-noncausal")
+TOLERANCE = 0.02
+
+
+@dataclass(frozen=True)
+class Served:
+    """What one server answered."""
+
+    greedy: list[Answer]
+    cold: list[Answer]
+    """Sampled at a temperature so low that each draw is the most likely token: the sampled path with a known answer."""
+    warm: list[Answer]
+    """Sampled at temperature 1."""
+    log: str
+
+
+def _ask(server: Server) -> Served:
+    greedy = server.generate(INPUTS)
+    cold = server.generate(INPUTS[:8], temperature=1e-3)
+    return Served(greedy, cold, server.generate(INPUTS[:6], temperature=1.0), server.log.read_text(errors="replace"))
+
+
+class Fleet:
+    """Servers by name, two at a time."""
+
+    def __init__(self, site: Site, folder: Path) -> None:
+        self._site, self._folder = site, folder
+        self._pool = ThreadPoolExecutor(2)
+        self._runs: dict[str, Future[Served]] = {}
+
+    def order(self, name: str, draft: Path, **options: object) -> None:
+        self._runs[name] = self._pool.submit(self._run, name, draft, options)
+
+    def answers(self, name: str) -> Served:
+        return self._runs[name].result()
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def _run(self, name: str, draft: Path, options: dict) -> Served:
+        with serve(self._site, draft, self._folder / f"{name}.log", **options) as server:
+            return _ask(server)
+
+
+def _native_folder(draft: Path, folder: Path) -> Path:
+    """A full-vocabulary draft as stock SGLang reads it: flat config, the same weights."""
+    folder.mkdir()
+    (folder / "config.json").write_text(pretty_json(native_config(read_draft(draft).spec)))
+    shutil.copy(draft / "model.safetensors", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fleet(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    folder = tmp_path_factory.mktemp("servers")
+    fleet = Fleet(site, folder)
+    for tp in (1, 2):
+        for name in (*ACCEPTANCE, *SLIDING):
+            fleet.order(f"{name} tp{tp}", TRAINED / name, tp=tp)
+    fleet.order("stock", _native_folder(TRAINED / "tiny-anchor-full-vanilla", folder / "native"), plugins="cpu_stand_in")
+    fleet.order("greedy draft", TRAINED / "tiny-bonus-reduced-vanilla", SGLANG_DSPARK_USE_GREEDY_DRAFT="1")
+    fleet.order("cap-accept", TRAINED / "tiny-anchor-reduced-gated", SGLANG_RAGGED_VERIFY_MODE="cap-accept")
+    yield fleet
+    fleet.close()
+
+
+def acceptance(answers: list[Answer]) -> float:
+    """Accepted plus bonus tokens over verify steps."""
+    return sum(item.accepted + item.verify_steps for item in answers) / sum(item.verify_steps for item in answers)
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize("name", [*ACCEPTANCE, *SLIDING])
+def test_greedy_output_is_the_fixtures_token_for_token(fleet: Fleet, name: str, tp: int) -> None:
+    assert [item.output_ids for item in fleet.answers(f"{name} tp{tp}").greedy] == EXPECTED
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize("name", ACCEPTANCE)
+def test_acceptance_is_that_of_the_table(fleet: Fleet, name: str, tp: int) -> None:
+    assert acceptance(fleet.answers(f"{name} tp{tp}").greedy) == pytest.approx(ACCEPTANCE[name], abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize("name", [*ACCEPTANCE, *SLIDING])
+def test_sampled_requests(fleet: Fleet, name: str, tp: int) -> None:
+    """Cold: the sampled path gives the greedy answer. Warm: whole answers, and drafts are accepted."""
+    served = fleet.answers(f"{name} tp{tp}")
+    assert [item.output_ids for item in served.cold] == EXPECTED[: len(served.cold)]
+    assert [len(item.output_ids) for item in served.warm] == [64] * len(served.warm)
+    assert acceptance(served.warm) > 1.2
+
+
+@pytest.mark.parametrize("name", [*ACCEPTANCE, *SLIDING])
+def test_two_ranks_accept_what_one_accepts(fleet: Fleet, name: str) -> None:
+    one, two = (fleet.answers(f"{name} tp{tp}").greedy for tp in (1, 2))
+    assert [(item.verify_steps, item.accepted) for item in one] == [(item.verify_steps, item.accepted) for item in two]
+
+
+def test_full_vocabulary_draft_is_served_as_by_stock_without_the_plugin(fleet: Fleet) -> None:
+    ours, stock = fleet.answers("tiny-anchor-full-vanilla tp1"), fleet.answers("stock")
+    assert ours.greedy == stock.greedy
+    assert ours.cold == stock.cold
+
+
+def test_greedy_drafts_of_the_fused_path(fleet: Fleet) -> None:
+    """SGLANG_DSPARK_USE_GREEDY_DRAFT keeps no step logits and takes SGLang's fused step for single requests."""
+    served = fleet.answers("greedy draft")
+    assert [item.output_ids for item in served.greedy] == EXPECTED
+    assert acceptance(served.greedy) == pytest.approx(ACCEPTANCE["tiny-bonus-reduced-vanilla"], abs=TOLERANCE)
+
+
+def test_confidence_head_caps_without_changing_the_output(fleet: Fleet) -> None:
+    served = fleet.answers("cap-accept")
+    assert [item.output_ids for item in served.greedy] == EXPECTED
+    assert 1.2 < acceptance(served.greedy) <= ACCEPTANCE["tiny-anchor-reduced-gated"] + TOLERANCE
+
+
+def test_runtime_geometry_stays_at_gamma(fleet: Fleet) -> None:
+    """SGLang's own start-up line: gamma drafted, gamma + 1 verified, gamma + 1 rows for the bonus anchor."""
+    for name, rows, anchor in (("tiny-bonus-reduced-vanilla", 7, False), ("tiny-anchor-reduced-gated", 6, True)):
+        line = next(line for line in fleet.answers(f"{name} tp1").log.splitlines() if "Initialized DSpark draft runner" in line)
+        for part in ("model=SpeculatorsDSparkModel", "gamma=6", "verify_num_draft_tokens=7", f"query_token_num={rows}", f"sample_from_anchor={anchor}"):
+            assert part in line
