@@ -1,4 +1,4 @@
-"""Write what is generated from the code: `schemas/` and `docs/cli.md`. With `--check`, compare instead and fail on a difference."""
+"""Write what is generated from the code: `schemas/`, a page per command and per check. `--check` compares; `--freeze` keeps the schemas as released."""
 
 from __future__ import annotations
 
@@ -10,62 +10,150 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from speculators_convert.checks import CHECKS, Check
+from speculators_convert.cli import app
+from speculators_convert.engines.rules import Engine
+from speculators_convert.exits import ErrorDocument
+from speculators_convert.explain import Explanations
 from speculators_convert.findings import Report
-from speculators_convert.model import Model, pretty_json
+from speculators_convert.model import JsonValue, Model, pretty_json
 from speculators_convert.plan import RewritePlan
+from speculators_convert.policies import GatePolicy
+from speculators_convert.prepublish import Verification
 from speculators_convert.receipt import Receipt
 from speculators_convert.smoke_result import SmokeResult
 from speculators_convert.spec import DraftSpec
+from speculators_convert.verdict import GateReport
 
 ROOT = Path(__file__).resolve().parent.parent
-SCHEMAS: dict[str, type[Model]] = {"report": Report, "draft-spec": DraftSpec, "plan": RewritePlan, "receipt": Receipt, "smoke": SmokeResult}
-COMMANDS = ("inspect", "normalize", "smoke")
+SCHEMAS: dict[str, type[Model]] = {
+    "report": Report,
+    "draft-spec": DraftSpec,
+    "plan": RewritePlan,
+    "receipt": Receipt,
+    "smoke": SmokeResult,
+    "gate": GateReport,
+    "policy": GatePolicy,
+    "verification": Verification,
+    "explanations": Explanations,
+    "engine": Engine,
+    "error": ErrorDocument,
+}
+READ_ONLY = ("policy", "engine")
+"""Documents that people write and the tool reads."""
+_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0, "exclusiveMaximum": 1 << 31}}
+PROMPT_LINE = {
+    "title": "One line of a prompt file",
+    "description": "Other keys are ignored",
+    "type": "object",
+    "properties": {
+        "input_ids": {**_IDS, "minItems": 1},
+        "text": {"type": "string", "minLength": 1, "description": "Encoded with the target's own tokenizer"},
+        "reference_output_ids": {**_IDS, "description": "The target's own greedy continuation in float32"},
+    },
+    "oneOf": [{"required": ["input_ids"]}, {"required": ["text"]}],
+}
+EXIT_STATUS = {0: "pass", 1: "findings, or the gate failed", 2: "the call is wrong", 3: "cannot read or write", 4: "smoke could not run"}
 
 
 def main() -> int:
     """Write or compare; 1 when something differs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, do not write")
-    check = parser.parse_args().check
-    stale = []
-    for path, text in generated():
-        if path.exists() and path.read_text(encoding="utf-8") == text:
-            continue
-        stale.append(path.relative_to(ROOT).as_posix())
-        if not check:
+    parser.add_argument("--freeze", action="store_true", help="at a release: also keep each schema under schemas/released/")
+    options = parser.parse_args()
+    files = [*generated(), *(released() if options.freeze else ())]
+    expected = {path for path, _ in files}
+    stale = [path for path, text in files if not path.exists() or path.read_text(encoding="utf-8") != text]
+    left_over = [path for folder in ("docs/commands", "docs/checks") for path in (ROOT / folder).glob("*.md") if path not in expected]
+    if not options.check:
+        for path, text in files:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-    if stale:
-        print("stale, run make gen:" if check else "written:", *stale)
-    return int(check and bool(stale))
+        for path in left_over:
+            path.unlink()
+    if stale or left_over:
+        print("stale, run make gen:" if options.check else "written:", *(path.relative_to(ROOT).as_posix() for path in (*stale, *left_over)))
+    return int(options.check and bool(stale or left_over))
 
 
 def generated() -> Iterator[tuple[Path, str]]:
     """Each generated file and its text."""
+    for name, text in schemas():
+        yield ROOT / "schemas" / f"{name}.schema.json", text
+    commands = dict(command_pages())
+    for name, text in commands.items():
+        yield ROOT / "docs" / "commands" / f"{name}.md", text
+    yield ROOT / "docs" / "cli.md", command_index(commands)
+    for code, check in CHECKS.items():
+        yield ROOT / "docs" / "checks" / f"{code}.md", check_page(check)
+    yield ROOT / "docs" / "checks" / "index.md", check_index()
+
+
+def released() -> Iterator[tuple[Path, str]]:
+    """The schemas as a release promises them; a test compares later ones with these."""
+    for name, text in schemas():
+        yield ROOT / "schemas" / "released" / f"{name}.schema.json", text
+
+
+def schemas() -> Iterator[tuple[str, str]]:
+    """Each schema by name."""
     for name, model in SCHEMAS.items():
-        yield ROOT / "schemas" / f"{name}.schema.json", schema_text(name, model)
-    yield ROOT / "docs" / "cli.md", cli_page()
+        yield name, schema_text(name, model)
+    yield "prompt", _identified("prompt", PROMPT_LINE)
 
 
 def schema_text(name: str, model: type[Model]) -> str:
-    """JSON Schema 2020-12 of one model, as it serialises."""
-    schema = model.model_json_schema(mode="serialization", by_alias=True)
+    """JSON Schema 2020-12 of one model: as it serialises, or as it may be written by hand."""
+    schema = model.model_json_schema(mode="validation" if name in READ_ONLY else "serialization", by_alias=True)
+    if name in READ_ONLY:
+        schema["properties"]["$schema"] = {"type": "string", "description": "For editors"}
+    return _identified(name, schema)
+
+
+def _identified(name: str, schema: JsonValue) -> str:
     return pretty_json({"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:spec-convert:{name}:1", **schema})
 
 
-def cli_page() -> str:
-    """The help of each command, at a fixed width."""
-    parts = ["# Commands\n\nGenerated from the command line itself by `make gen`.\n"]
-    for command in ((), *((name,) for name in COMMANDS)):
-        title = " ".join(("spec-convert", *command))
-        parts.append(f"\n## {title}\n\n```text\n{_help(command)}\n```\n")
-    return "".join(parts)
+def command_pages() -> Iterator[tuple[str, str]]:
+    """One page for each command that is in the help, at a fixed width."""
+    for info in app.registered_commands:
+        if not info.hidden and info.name and info.callback:
+            says = " ".join((info.callback.__doc__ or "").split())
+            yield info.name, f"# spec-convert {info.name}\n\n{says}\n\n```text\n{_help(info.name)}\n```\n\n{_statuses()}"
 
 
-def _help(command: tuple[str, ...]) -> str:
+def command_index(commands: dict[str, str]) -> str:
+    """The list of commands."""
+    rows = [f"- [{name}](commands/{name}.md): {text.split(chr(10))[2]}" for name, text in commands.items()]
+    return "# Commands\n\nGenerated from the command line itself by `make gen`.\n\n" + "\n".join(rows) + f"\n\n{_statuses()}"
+
+
+def check_page(check: Check) -> str:
+    """What `explain` shows of one check."""
+    return f"# {check.code}: {check.title}\n\nSeverity: {check.severity.value}. Shown by `spec-convert explain {check.code}`.\n\n{check.doc}\n"
+
+
+def check_index() -> str:
+    """The list of checks."""
+    rows = [f"| [{code}]({code}.md) | {check.severity.value} | {_cell(check.title)} |" for code, check in CHECKS.items()]
+    return "\n".join(
+        ["# Checks", "", "Generated from the checks themselves by `make gen`. A code is never renumbered.", "", "| Code | Severity | What holds |", "|---|---|---|", *rows, ""]
+    )
+
+
+def _help(command: str) -> str:
     env = {**os.environ, "COLUMNS": "110", "NO_COLOR": "1", "TERM": "dumb", "TERMINAL_WIDTH": "110"}
-    text = subprocess.run([sys.executable, "-m", "speculators_convert", *command, "--help"], env=env, capture_output=True, text=True, check=True).stdout
+    text = subprocess.run([sys.executable, "-m", "speculators_convert", command, "--help"], env=env, capture_output=True, text=True, check=True).stdout
     return re.sub(r"[ \t]+\n", "\n", re.sub(r"\x1b\[[0-9;]*m", "", text)).strip("\n")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("[", "\\[").replace("<", "&lt;")
+
+
+def _statuses() -> str:
+    return "Exit status: " + "; ".join(f"{status} {text}" for status, text in EXIT_STATUS.items()) + ".\n"
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from speculators_convert.errors import RefusedError, SmokeError, SourceError, SpecConvertError, UsageError, WriteError
-from speculators_convert.model import JsonValue
+from speculators_convert.model import JsonValue, Model
 
 PASS, FINDINGS, USAGE, UNREADABLE, NOT_RUN = 0, 1, 2, 3, 4
 
@@ -25,10 +26,29 @@ def as_text(error: SpecConvertError) -> str:
     return "\n".join(lines)
 
 
+class ErrorFields(Model):
+    """What went wrong, where, and what to do."""
+
+    code: str
+    message: str
+    where: str
+    measured: str
+    expected: str
+    hint: str
+
+
+class ErrorDocument(Model):
+    """What `--format json` writes in place of an answer."""
+
+    schema_version: Literal["1"] = "1"
+    error: ErrorFields
+    exit_status: int
+
+
 def as_json(error: SpecConvertError) -> JsonValue:
-    """The error document that `--format json` writes in place of an answer."""
-    fields = {"code": error.code, "message": error.what, "where": error.where, "measured": _text(error.measured), "expected": _text(error.expected), "hint": error.hint}
-    return {"schema_version": "1", "error": fields, "exit_status": status_of(error)}
+    """The error document as a JSON value."""
+    fields = ErrorFields(code=error.code, message=error.what, where=error.where, measured=_text(error.measured), expected=_text(error.expected), hint=error.hint)
+    return ErrorDocument(error=fields, exit_status=status_of(error)).model_dump(mode="json")
 
 
 def _text(value: object) -> str:

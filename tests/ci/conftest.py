@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PACKAGED = ("src", "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "action.yml", ".pre-commit-hooks.yaml")
 TRAINED = ROOT / "fixtures" / "trained"
 
 
@@ -26,7 +27,7 @@ def workspace(tmp_path: Path) -> Path:
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files that a checkout of this repository has: tracked ones, and new ones that git does not ignore."""
     folder = tmp_path_factory.mktemp("action") / "spec-convert"
-    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "src", "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "action.yml", ".pre-commit-hooks.yaml"], cwd=ROOT, capture_output=True, check=True)  # fmt: skip
+    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *PACKAGED], cwd=ROOT, capture_output=True, check=True)
     for name in listed.stdout.decode().split("\0"):
         if name and (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -104,7 +104,7 @@ def test_several_reports_of_one_run(run: Callable[..., Answer], draft: Path, tmp
 def test_a_place_is_the_line_of_the_key_that_is_wrong(run: Callable[..., Answer], draft: Path) -> None:
     config = draft / "config.json"
     document = json.loads(config.read_text())
-    document["mask_token_id"] = "seven"
+    document |= {"mask_token_id": "seven"}
     config.write_text(json.dumps(document, indent=2))
     report = gate(GateRequest(str(draft)))
     rows = [(finding, place) for finding, place in zip(report.report.findings if report.report else (), report.places, strict=True) if finding.pointer == "/mask_token_id"]
