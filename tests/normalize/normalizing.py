@@ -16,6 +16,7 @@ from speculators_convert.formats import detect
 from speculators_convert.layouts import Options
 from speculators_convert.pairing import collect_pairing
 from speculators_convert.plan import RewritePlan
+from speculators_convert.prepare import gather
 from speculators_convert.receipt import Receipt
 from speculators_convert.sources import Source, open_source
 from speculators_convert.spec import DraftSpec, Settings
@@ -53,11 +54,12 @@ def read_draft(reference: Path | Source, settings: Settings | None = None) -> Re
 
 
 def plan_draft(read: Read, layout: str, *, target: Path | Source | None = None, **options: Any) -> RewritePlan:
-    pairing = None
+    pairing, target_source = None, None
     if target is not None:
         target_source = open_source(str(target)) if isinstance(target, Path) else target
         pairing = collect_pairing(read.source, read.spec, read_tables(read.checkpoint), target_source, collect(target_source))
-    return layouts.find(layout).plan(read.spec, read.checkpoint, Options(pairing=pairing, **options))
+    chosen = layouts.find(layout)
+    return chosen.plan(read.spec, read.checkpoint, gather(chosen, read.spec, read.checkpoint, (read.source, target_source), Options(pairing=pairing, **options)))
 
 
 def normalize_draft(

@@ -16,7 +16,7 @@ from speculators_convert.container.index import INDEX_NAME, encode_index
 from speculators_convert.errors import RefusedError
 from speculators_convert.layouts.side_files import side_files
 from speculators_convert.model import JsonValue, pretty_json
-from speculators_convert.plan import Copy, Dropped, Input, InputFile, Literal, OutputFile, OutputTensor, RewritePlan, Segment, Text, unaccounted
+from speculators_convert.plan import Copy, Dropped, Gather, Input, InputFile, Literal, OutputFile, OutputTensor, RewritePlan, Rows, Segment, Text, unaccounted
 from speculators_convert.sources import SourceId
 from speculators_convert.spec import DraftSpec, TensorRef
 
@@ -85,7 +85,7 @@ def assemble(draft: Draft, spec: DraftSpec, checkpoint: Checkpoint, *, target: C
         layout=draft.layout,
         source=_input(checkpoint.id),
         target=_input(target.id) if target else None,
-        inputs=(*_inputs(checkpoint), *((item.model_copy(update={"source": "target"}) for item in _inputs(target)) if target else ())),
+        inputs=(*_inputs(checkpoint), *_read_of(target, weights)),
         files=tuple(sorted((config, *weights, *_index(weights), *copies), key=lambda file: file.path)),
         dropped=tuple(sorted(unused, key=lambda item: (item.kind, item.name))),
         notes=tuple(draft.notes),
@@ -192,6 +192,12 @@ def _metadata(checkpoint: Checkpoint) -> list[Dropped]:
 
 def _inputs(checkpoint: Checkpoint) -> list[InputFile]:
     return [InputFile(path=info.path, size_bytes=info.size_bytes, sha256=info.sha256) for info in checkpoint.files if not info.refused]
+
+
+def _read_of(target: Checkpoint | None, weights: Sequence[OutputFile]) -> list[InputFile]:
+    """The target's files that the plan reads; a comparison before the plan reads others, and changes nothing."""
+    used = {segment.file for file in weights for segment in file.segments if isinstance(segment, Copy | Rows | Gather) and segment.source == "target"}
+    return [item.model_copy(update={"source": "target"}) for item in _inputs(target) if item.path in used] if target else []
 
 
 def _input(identity: SourceId) -> Input:

@@ -27,6 +27,7 @@ class SglangLayout:
 
     name = "sglang"
     title = "Flat native for stock SGLang 0.5.23"
+    compares_heads = False
 
     def plan(self, spec: DraftSpec, checkpoint: Checkpoint, options: Options) -> RewritePlan:
         """Keep each role but head and embedding; refuse a reduced vocabulary."""

@@ -29,6 +29,7 @@ class SpeculatorsLayout:
 
     name = "speculators"
     title = "Speculators (vllm-project/speculators 0.9.0)"
+    compares_heads = False
 
     def plan(self, spec: DraftSpec, checkpoint: Checkpoint, options: Options) -> RewritePlan:
         """Keep each role but those that the target owns."""
