@@ -170,6 +170,16 @@ def read_layer_types(backbone: ConfigReader, layers: int | None) -> tuple[Attent
     return tuple(AttentionKind.SLIDING if index >= first else AttentionKind.FULL for index in range(layers))
 
 
+def read_max_position(log: EvidenceLog, backbone: ConfigReader, settings: Settings) -> int | None:
+    """The longest position, as stated by the user or the file."""
+    return log.pick("max_position_embeddings", (settings.max_position_embeddings, "--set max_position_embeddings"), _config(backbone, "max_position_embeddings"))
+
+
+def read_verifier(log: EvidenceLog, stated: tuple[str | None, str], settings: Settings) -> str | None:
+    """Name of the target, as stated by the user or the file."""
+    return log.pick("verifier", (settings.verifier, "--set verifier"), stated)
+
+
 def read_dtype(log: EvidenceLog, tensors: Tensors, *readers: ConfigReader) -> str | None:
     """Weight dtype: that of `fc.weight` (of `norm.weight` when `fc` is quantized), then `dtype`, then `torch_dtype`."""
     role = next((name for name in ("fc.weight", "norm.weight") if name in tensors.by_role and tensors.by_role[name].dtype in _FLOATS), "fc.weight")

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 
 from speculators_convert.checkpoint import Checkpoint
-from speculators_convert.formats.backbone import DEFAULT_THETA, Tensors, read_confidence, read_dtype, read_markov, read_quantization
+from speculators_convert.formats.backbone import Tensors, read_confidence, read_dtype, read_markov, read_max_position, read_quantization, read_rope, read_verifier
 from speculators_convert.formats.base import ConfigReader, Reading
 from speculators_convert.formats.evidence import EvidenceLog
-from speculators_convert.formats.native import MARKOV_TENSORS, anchor_of
+from speculators_convert.formats.native import MARKOV_TENSORS, anchor_of, has_role
 from speculators_convert.formats.places import Places
 from speculators_convert.formats.roles import resolve
-from speculators_convert.spec import D2T, Anchor, Bundled, DraftSpec, Rope, Settings, Verifier
+from speculators_convert.spec import D2T, Anchor, Bundled, DraftSpec, Settings, Verifier
 
 _KEYS = ("dspark_block_size", "dspark_markov_rank", "dspark_noise_token_id", "dspark_target_layer_ids")
 _STAGE = re.compile(r"(?:model\.)?mtp\.(\d{1,3})\.(.+)")
@@ -50,14 +50,8 @@ class BundledDraft:
         config = checkpoint.config
         text = config.get("text_config")
         keys = [key for key in _KEYS if key in config or (isinstance(text, dict) and key in text)]
-        own = (
-            "transformer_layer_config" in config
-            or "dflash_config" in config
-            or "dspark_config" in config
-            or "fc.weight" in checkpoint.tensors
-            or "model.fc.weight" in checkpoint.tensors
-        )
-        if not keys or own:
+        standalone = {"transformer_layer_config", "dflash_config", "dspark_config"} & set(config)
+        if not keys or standalone or has_role(checkpoint, "fc.weight"):
             return ()
         stages = _stages(checkpoint)
         return (f"config.json has {', '.join(keys)} beside the target's own keys", *((f"{len(stages)} stages mtp.N among the tensors",) if stages else ()))
@@ -97,17 +91,17 @@ class BundledDraft:
             rms_norm_eps=config.number("rms_norm_eps"),
             hidden_act=config.string("hidden_act"),
             attention_bias=bool(config.boolean("attention_bias")),
-            max_position_embeddings=settings.max_position_embeddings or config.integer("max_position_embeddings", minimum=1),
+            max_position_embeddings=read_max_position(log, config, settings),
             layer_types=None,
-            sliding_window=settings.sliding_window or config.integer("sliding_window", minimum=1),
+            sliding_window=log.pick("sliding_window", (settings.sliding_window, "--set sliding_window"), *places.integers("sliding_window")),
             sliding_causal=False,
-            rope=Rope(theta=settings.rope_theta or config.number("rope_theta") or DEFAULT_THETA),
+            rope=read_rope(log, config, settings),
             markov=markov,
             confidence=read_confidence(log, tensors, places, markov.rank if markov else None, hidden),
             mask_token_id=log.pick("mask_token_id", (settings.mask_token_id, "--set mask_token_id"), *places.integers("dspark_noise_token_id", minimum=0)),
             dtype=read_dtype(log, tensors, config),
             tie_word_embeddings=bool(config.boolean("tie_word_embeddings")),
-            verifier=Verifier(name_or_path=settings.verifier, architectures=config.strings("architectures")),
+            verifier=Verifier(name_or_path=read_verifier(log, (None, ""), settings), architectures=config.strings("architectures")),
             num_target_layers=log.pick("num_target_layers", *places.integers("num_hidden_layers")),
             quantization=read_quantization(checkpoint, config),
             bundled=_bundled(checkpoint, len(stages), inputs=inputs),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.formats.base import Reading
-from speculators_convert.formats.native import NativeRules, read_native, stated_ids
+from speculators_convert.formats.native import NativeRules, has_role, read_native, stated_ids
 from speculators_convert.spec import Anchor, Settings
 
 ANCHOR_WHY = "format rule: DeepSpec trains slot k on the token k + 1 after the anchor"
@@ -28,7 +28,7 @@ class DeepSpec:
             return ()
         if "target_layer_ids" in config:
             return ("config.json has target_layer_ids at the top level and no transformer_layer_config",)
-        if stated_ids(checkpoint, "dspark_config") or ("dspark_target_layer_ids" in config and "fc.weight" in checkpoint.tensors):
+        if stated_ids(checkpoint, "dspark_config") or ("dspark_target_layer_ids" in config and has_role(checkpoint, "fc.weight")):
             return ("config.json has the draft's layer ids in dspark_* keys, and the draft's tensors are files of their own",)
         return ()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.formats.base import Reading
 from speculators_convert.formats.deepspec import ANCHOR_WHY
-from speculators_convert.formats.native import NativeRules, algorithm_of, architectures, has_markov, native_role, read_native, stated_ids
+from speculators_convert.formats.native import NativeRules, algorithm_of, architectures, has_markov, has_role, read_native, stated_ids
 from speculators_convert.spec import Anchor, Settings
 
 
@@ -28,7 +28,7 @@ class DFlash:
         if not nested and not top:
             return ()
         labels = [name for name in architectures(checkpoint) if algorithm_of(name) == "dflash"]
-        drafts = any(native_role(name) == "fc.weight" for name in checkpoint.tensors)
+        drafts = has_role(checkpoint, "fc.weight")
         if not drafts and not labels:
             return ()
         where = "dflash_config" if nested else "the top level"

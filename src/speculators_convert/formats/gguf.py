@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from speculators_convert.checkpoint import Checkpoint, Location
 from speculators_convert.container.gguf import GgufFile, LongArray
-from speculators_convert.formats.backbone import Tensors, read_confidence, read_dtype, read_layer_types, read_markov, read_rope, read_widths
+from speculators_convert.formats.backbone import Tensors, read_confidence, read_dtype, read_layer_types, read_markov, read_max_position, read_rope, read_verifier, read_widths
 from speculators_convert.formats.base import ConfigReader, Reading
 from speculators_convert.formats.evidence import EvidenceLog
 from speculators_convert.formats.native import MARKOV_TENSORS, anchor_of
@@ -154,7 +154,7 @@ def _read(path: str, file: GgufFile, checkpoint: Checkpoint, settings: Settings)
         rms_norm_eps=config.number("rms_norm_eps"),
         hidden_act="silu",
         attention_bias=False,
-        max_position_embeddings=settings.max_position_embeddings or config.integer("max_position_embeddings", minimum=1),
+        max_position_embeddings=read_max_position(log, config, settings),
         layer_types=layer_types,
         sliding_window=log.pick("sliding_window", (settings.sliding_window, "--set sliding_window"), *places.integers("sliding_window")),
         sliding_causal=_sliding_causal(log, places, settings),
@@ -164,7 +164,7 @@ def _read(path: str, file: GgufFile, checkpoint: Checkpoint, settings: Settings)
         mask_token_id=log.pick("mask_token_id", (settings.mask_token_id, "--set mask_token_id"), *places.integers("mask_token_id", minimum=0)),
         dtype=read_dtype(log, tensors, config),
         tie_word_embeddings=False,
-        verifier=Verifier(name_or_path=settings.verifier),
+        verifier=Verifier(name_or_path=read_verifier(log, (None, ""), settings)),
         quantization=_quantization(by_role),
         attention_sinks=any(name.endswith(".attn_sinks.weight") for name in unknown),
         tensors=by_role,

@@ -11,7 +11,19 @@ from dataclasses import dataclass
 
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.findings import Problem
-from speculators_convert.formats.backbone import MAX_LAYERS, Tensors, read_confidence, read_dtype, read_layer_types, read_markov, read_quantization, read_rope, read_widths
+from speculators_convert.formats.backbone import (
+    MAX_LAYERS,
+    Tensors,
+    read_confidence,
+    read_dtype,
+    read_layer_types,
+    read_markov,
+    read_max_position,
+    read_quantization,
+    read_rope,
+    read_verifier,
+    read_widths,
+)
 from speculators_convert.formats.base import ConfigReader, Reading
 from speculators_convert.formats.evidence import EvidenceLog
 from speculators_convert.formats.places import Candidate, Places, native_places
@@ -79,7 +91,7 @@ def read_native(checkpoint: Checkpoint, settings: Settings, rules: NativeRules) 
         rms_norm_eps=config.number("rms_norm_eps") or log.pick("rms_norm_eps_default", (1e-6, "no rms_norm_eps in the file: Qwen3Config's default")),
         hidden_act=config.string("hidden_act") or "silu",
         attention_bias=bool(config.boolean("attention_bias")),
-        max_position_embeddings=settings.max_position_embeddings or config.integer("max_position_embeddings", minimum=1),
+        max_position_embeddings=read_max_position(log, config, settings),
         layer_types=layer_types,
         sliding_window=log.pick("sliding_window", (settings.sliding_window, "--set sliding_window"), *places.integers("sliding_window", "swa_window_size")),
         sliding_causal=_sliding_causal(log, config, places, settings, layer_types),
@@ -89,7 +101,7 @@ def read_native(checkpoint: Checkpoint, settings: Settings, rules: NativeRules) 
         mask_token_id=log.pick("mask_token_id", (settings.mask_token_id, "--set mask_token_id"), *places.integers("mask_token_id", "dspark_noise_token_id", minimum=0)),
         dtype=read_dtype(log, tensors, config),
         tie_word_embeddings=bool(config.boolean("tie_word_embeddings")),
-        verifier=Verifier(name_or_path=settings.verifier or extra.string("verifier"), architectures=extra.strings("verifier_architectures")),
+        verifier=Verifier(name_or_path=read_verifier(log, (extra.string("verifier"), extra.at("verifier")), settings), architectures=extra.strings("verifier_architectures")),
         num_target_layers=log.pick("num_target_layers", *places.integers(rules.depth_key)),
         producer_version=extra.string("speculators_version"),
         quantization=read_quantization(checkpoint, config),
@@ -104,6 +116,11 @@ def read_native(checkpoint: Checkpoint, settings: Settings, rules: NativeRules) 
 def has_markov(checkpoint: Checkpoint, rename: Callable[[str], str] = native_role) -> bool:
     """Whether a Markov table is among the tensors, whatever the labels say."""
     return any(rename(name) in MARKOV_TENSORS for name in checkpoint.tensors)
+
+
+def has_role(checkpoint: Checkpoint, role: str) -> bool:
+    """Whether a tensor has that role under native naming."""
+    return any(native_role(name) == role for name in checkpoint.tensors)
 
 
 def stated_ids(checkpoint: Checkpoint, *tables: str) -> bool:

@@ -9,7 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from speculators_convert.checkpoint import Checkpoint
-from speculators_convert.formats.backbone import Tensors, read_confidence, read_dtype, read_layer_types, read_markov, read_quantization, read_rope, read_widths
+from speculators_convert.formats.backbone import (
+    Tensors,
+    read_confidence,
+    read_dtype,
+    read_layer_types,
+    read_markov,
+    read_max_position,
+    read_quantization,
+    read_rope,
+    read_verifier,
+    read_widths,
+)
 from speculators_convert.formats.base import ConfigReader, Reading
 from speculators_convert.formats.evidence import EvidenceLog
 from speculators_convert.formats.native import algorithm_of, anchor_of, has_markov
@@ -78,9 +89,11 @@ class Speculators:
             rms_norm_eps=backbone.number("rms_norm_eps") or log.pick("rms_norm_eps_default", (1e-6, "no rms_norm_eps in the file: Qwen3Config's default")),
             hidden_act=backbone.string("hidden_act") or "silu",
             attention_bias=bool(backbone.boolean("attention_bias")),
-            max_position_embeddings=settings.max_position_embeddings or backbone.integer("max_position_embeddings", minimum=1),
+            max_position_embeddings=read_max_position(log, backbone, settings),
             layer_types=read_layer_types(backbone, widths.num_hidden_layers),
-            sliding_window=settings.sliding_window or backbone.integer("sliding_window", minimum=1),
+            sliding_window=log.pick(
+                "sliding_window", (settings.sliding_window, "--set sliding_window"), (backbone.integer("sliding_window", minimum=1), backbone.at("sliding_window"))
+            ),
             sliding_causal=not _non_causal(log, config, settings),
             rope=read_rope(log, backbone, settings),
             markov=markov,
@@ -88,7 +101,9 @@ class Speculators:
             mask_token_id=log.pick("mask_token_id", (settings.mask_token_id, "--set mask_token_id"), (config.integer("mask_token_id", minimum=0), config.at("mask_token_id"))),
             dtype=read_dtype(log, tensors, config, backbone),
             tie_word_embeddings=bool(config.boolean("tie_word_embeddings")),
-            verifier=Verifier(name_or_path=settings.verifier or verifier.string("name_or_path"), architectures=verifier.strings("architectures")),
+            verifier=Verifier(
+                name_or_path=read_verifier(log, (verifier.string("name_or_path"), verifier.at("name_or_path")), settings), architectures=verifier.strings("architectures")
+            ),
             speculative_tokens=stated.tokens,
             num_target_layers=config.sub("spec_convert").integer("num_target_layers", minimum=1),
             producer_version=stated.version,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from drafts import ABSENT, GOOD, load, read, said
@@ -13,6 +15,11 @@ from speculators_convert.spec import Anchor, MarkovHead, MarkovKind
 
 FOLDERS = sorted(path.name for path in GOOD.iterdir() if path.is_dir())
 LABELS = ["Qwen3DSparkModel", "DSparkDraftModel", "DFlashDraftModel", "LlamaForCausalLM"]
+
+
+def test_the_order_is_from_the_surest_mark_to_the_plainest() -> None:
+    """Magic bytes, own keys, own tensor names, then what is left: a flat config."""
+    assert [item.name for item in FORMATS] == ["gguf", "speculators", "nemotron", "bundled", "torchspec", "modelopt", "specforge", "dflash", "nemo", "deepspec"]
 
 
 def test_formats_have_their_own_place_in_the_order() -> None:
@@ -88,6 +95,40 @@ def test_bundled_keys_inside_a_text_config() -> None:
     keys = {"dspark_block_size": 5, "dspark_markov_rank": 4, "dspark_noise_token_id": 6, "dspark_target_layer_ids": [40, 41, 42]}
     reading = read(load("bundled-v4", {**dict.fromkeys(keys, ABSENT), "text_config": keys}))
     assert (reading.spec.format, reading.spec.gamma, reading.spec.target_layer_ids) == ("bundled", 5, (40, 41, 42))
+
+
+STATED = {
+    "sample_from_anchor": False,
+    "gamma": 3,
+    "mask_token_id": 9,
+    "rope_theta": 5.0,
+    "sliding_window": 64,
+    "sliding_window_non_causal": True,
+    "target_layer_ids": (0, 1, 2),
+    "max_position_embeddings": 77,
+    "verifier": "org/other",
+}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_what_the_user_states_wins_in_every_format_and_is_evidence(folder: str) -> None:
+    reading = read(load(folder), **STATED)
+    spec = reading.spec
+    assert (spec.anchor, spec.gamma, spec.query_slots, spec.mask_token_id, spec.rope.theta) == (Anchor.BONUS, 3, 4, 9, 5.0)
+    assert (spec.sliding_window, spec.target_layer_ids, spec.max_position_embeddings, spec.verifier.name_or_path) == (64, (0, 1, 2), 77, "org/other")
+    assert spec.sliding_causal is False
+    by_user = {item.source.removeprefix("--set ") for item in spec.evidence if item.source.startswith("--set ") and item.decides}
+    assert by_user == set(STATED) - ({"sliding_window_non_causal"} if folder.startswith("bundled") else set())
+    assert not [item for item in spec.evidence if item.fact == "anchor_disputed"]
+
+
+def test_a_quantized_gguf_names_its_main_type() -> None:
+    checkpoint = load("gguf-dspark-full")
+    file = checkpoint.gguf["draft.gguf"]
+    tensors = tuple(replace(tensor, dtype="Q8_0") if tensor.name.startswith("blk") and "norm" not in tensor.name else tensor for tensor in file.tensors)
+    spec = read(replace(checkpoint, gguf={"draft.gguf": replace(file, tensors=tensors)})).spec
+    assert (spec.quantization, spec.dtype) == ("GGUF Q8_0", "bfloat16")
+    assert read(checkpoint).spec.quantization is None
 
 
 @pytest.mark.parametrize(
