@@ -1,6 +1,6 @@
 """Mutation score of the checks: every mutation on every good fixture on which it makes sense, and false alarms on the untouched ones.
 
-    python benchmarks/detection.py [--json]
+    python -m benchmarks.detection [--json]
 
 Prints, per need (file alone, with the target, with the target and all weights): caught, missed, found with another code.
 """
@@ -11,26 +11,24 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from benchmarks.draft_editor import Draft, NotApplicable, traits
+from benchmarks.mutations import DEEP, EXCLUDED, FILE, MUTATIONS, TARGET, Mutation
 
-from benchmarks.draft_editor import Draft, NotApplicable, traits  # noqa: E402
-from benchmarks.mutations import DEEP, EXCLUDED, FILE, MUTATIONS, TARGET, Mutation  # noqa: E402
+from speculators_convert import checks
+from speculators_convert.checkpoint import collect
+from speculators_convert.findings import Finding
+from speculators_convert.formats import detect
+from speculators_convert.model import Severity
+from speculators_convert.pairing import collect_pairing
+from speculators_convert.sources import LocalSource, MemorySource
+from speculators_convert.spec import Settings
+from speculators_convert.values import scan, shared_rows
+from speculators_convert.vocabulary import read_tables
 
-from speculators_convert import checks  # noqa: E402
-from speculators_convert.checkpoint import collect  # noqa: E402
-from speculators_convert.findings import Finding  # noqa: E402
-from speculators_convert.formats import detect  # noqa: E402
-from speculators_convert.model import Severity  # noqa: E402
-from speculators_convert.pairing import collect_pairing  # noqa: E402
-from speculators_convert.sources import LocalSource, MemorySource  # noqa: E402
-from speculators_convert.spec import Settings  # noqa: E402
-from speculators_convert.vocabulary import read_tables  # noqa: E402
-
-FIXTURES = ROOT / "fixtures"
+FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +52,22 @@ def good_fixtures() -> list[Fixture]:
     return found
 
 
-def findings(draft: Draft, target: Draft | Path | None = None, settings: Settings | None = None) -> tuple[Finding, ...]:
+def findings(draft: Draft, target: Draft | Path | None = None, settings: Settings | None = None, *, deep: bool = False) -> tuple[Finding, ...]:
     """What the checks say of a draft in memory."""
     source, stated = MemorySource(draft.files()), settings or Settings()
     checkpoint = collect(source)
     detection = detect(checkpoint)
     reading = detection.format.read(checkpoint, stated) if detection.format else None
     spec, tables = (reading.spec, read_tables(checkpoint)) if reading else (None, None)
-    pairing = None
+    pairing, values = None, scan(source, checkpoint) if deep else None
     if target is not None:
         opened = LocalSource(target) if isinstance(target, Path) else MemorySource(target.files())
         pairing = collect_pairing(source, spec, tables, opened, collect(opened))
+        if values is not None and spec is not None and tables is not None:
+            theirs = {role: item for role, item in (("lm_head.weight", pairing.head), ("embed_tokens.weight", pairing.embed)) if item is not None}
+            values = replace(values, rows=shared_rows(source, spec.tensors, tables.targets(spec.d2t), opened, theirs))
     name = detection.format.name if detection.format else None
-    return checks.run(checks.Evidence(checkpoint, stated, draft.tp, name, reading, spec, tables, pairing))[0]
+    return checks.run(checks.Evidence(checkpoint, stated, draft.tp, name, reading, spec, tables, pairing, values))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,26 +86,30 @@ class Outcome:
         return "wrong code" if self.found else "missed"
 
 
+def _key(item: Finding) -> tuple[str, ...]:
+    return item.code, item.message, item.subject, item.measured
+
+
 def run(needs: tuple[str, ...]) -> Iterator[Outcome]:
     """Each mutation of these needs on each fixture that it fits."""
     for fixture in good_fixtures():
         draft = Draft.load(fixture.folder)
-        words = traits(draft)
-        untouched = {(item.code, item.message) for item in findings(draft, fixture.target)}
+        words = traits(draft) | ({"paired"} if fixture.target else set())
+        untouched = {_key(item) for item in findings(draft, fixture.target, deep=True)}
         for mutation in MUTATIONS:
-            if mutation.needs not in needs or not set(mutation.traits) <= words:
+            if mutation.needs not in needs or not set(mutation.traits) <= words or (mutation.needs == TARGET and fixture.target is None):
                 continue
             try:
                 mutated = draft.apply(mutation.edits)
-                found = findings(mutated, fixture.target if mutation.needs != FILE else None)
+                found = findings(mutated, fixture.target if mutation.needs != FILE else None, deep=mutation.needs == DEEP)
             except NotApplicable:
                 continue
-            yield Outcome(mutation, fixture.name, tuple(sorted({item.code for item in found if (item.code, item.message) not in untouched})))
+            yield Outcome(mutation, fixture.name, tuple(sorted({item.code for item in found if _key(item) not in untouched})))
 
 
 def false_alarms() -> list[tuple[str, Finding]]:
-    """Warnings and errors on untouched fixtures, with their target."""
-    return [(fixture.name, item) for fixture in good_fixtures() for item in findings(Draft.load(fixture.folder), fixture.target) if item.severity is not Severity.INFO]
+    """Warnings and errors on untouched fixtures, with their target and all weights read."""
+    return [(fixture.name, item) for fixture in good_fixtures() for item in findings(Draft.load(fixture.folder), fixture.target, deep=True) if item.severity is not Severity.INFO]
 
 
 def main() -> int:

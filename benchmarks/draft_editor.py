@@ -189,6 +189,8 @@ def _refuse(what: object) -> Any:
 
 def _find(draft: Draft, pointer: str, *, create: bool = False, table: Any = None) -> tuple[Any, Any]:
     """The container and the key of a JSON pointer. Flat configs stand in for nested ones, and one spelling of the taps for the other."""
+    if table is None and not draft.has_config:
+        _refuse(pointer)
     root = draft.config if table is None else table
     if "transformer_layer_config" not in root:
         pointer = pointer.removeprefix("/transformer_layer_config")
@@ -216,6 +218,13 @@ def _get(draft: Draft, pointer: str) -> Any:
 
 
 def _set(draft: Draft, pointer: str, value: Any) -> None:
+    """Another value for a key that is there."""
+    _get(draft, pointer)
+    _put(draft, pointer, value)
+
+
+def _put(draft: Draft, pointer: str, value: Any) -> None:
+    """A key, whether it is there or not."""
     table, key = _find(draft, pointer, create=True)
     table[key] = value
 
@@ -256,7 +265,7 @@ def _copy_key(draft: Draft, source: str, to: str) -> None:
     value = _get(draft, source)
     if "speculators_model_type" not in draft.config and to == "/target_layer_ids":
         _refuse(to)
-    _set(draft, to, copy.deepcopy(value))
+    _put(draft, to, copy.deepcopy(value))
 
 
 def _remove(draft: Draft, path: str) -> None:
@@ -294,7 +303,7 @@ def _index_swap(draft: Draft, name: str) -> None:
 
 
 def _index_add(draft: Draft, name: str) -> None:
-    draft.index["weight_map"][name] = next(iter(draft.weights))
+    draft.index["weight_map"][name] = next(iter(draft.weights), None) or _refuse(name)
 
 
 def _duplicate_in_shards(draft: Draft, name: str) -> None:
@@ -332,7 +341,7 @@ def _rename(draft: Draft, pattern: str, replacement: str) -> None:
 
 
 def _add_tensor(draft: Draft, name: str, dtype: str, shape: list[int]) -> None:
-    path = next(iter(draft.weights))
+    path = next(iter(draft.weights), None) or _refuse(name)
     draft.weights[path].entries.append(Entry(name, dtype, list(shape), bytes(int(np.prod(shape)) * DTYPE_BITS[dtype] // 8)))
     if draft.index is not None:
         draft.index["weight_map"][name] = path
@@ -349,7 +358,7 @@ def _add(draft: Draft, name: str, dtype: str, length: str) -> None:
 def _retype(draft: Draft, name: str, dtype: str) -> None:
     entry = draft.entry(name)
     if entry.dtype in _INTEGERS:
-        kind = {**_INTEGERS, "F32": "<f4"}[dtype]
+        kind = {**_INTEGERS, "F32": "<f4"}.get(dtype) or _refuse(name)
         entry.data = np.frombuffer(entry.data, _INTEGERS[entry.dtype]).astype(kind).tobytes()
     else:
         entry.data = bytes(len(entry.data) * DTYPE_BITS[dtype] // DTYPE_BITS[entry.dtype])
@@ -522,6 +531,7 @@ def _write(draft: Draft, path: str, text: str) -> None:
 
 EDITS: dict[str, Callable[..., None]] = {
     "set": _set,
+    "put": _put,
     "delete": _delete,
     "delete?": _delete_if,
     "require": lambda draft, pointer: _get(draft, pointer) and None,
@@ -538,7 +548,7 @@ EDITS: dict[str, Callable[..., None]] = {
     "cut-file": lambda draft, path, size: draft.other.update({path: draft.other[path][:size]}),
     "pad-file": lambda draft, path, size: draft.other.update({path: b" " * size}),
     "remove": _remove,
-    "remove-weights": lambda draft: draft.weights.clear(),
+    "remove-weights": lambda draft: draft.first() and draft.weights.clear(),
     "copy-file": lambda draft, source, to: draft.weights.update({to: copy.deepcopy(draft.weights[source])}),
     "split": _split,
     "index": _index,

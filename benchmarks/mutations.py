@@ -152,18 +152,18 @@ LAYOUT = (
     _m("mask-is-eos", "M2", "DSP222", FILE, ("copy-key", "/mask_token_id", f"{_B}/eos_token_id")),
     _m("mask-is-the-targets-eos", "M2", "DSP710", TARGET, ("set", "/mask_token_id", 0), traits="trained"),
     _m("mask-an-ordinary-token", "M2", "DSP710", TARGET, ("set", "/mask_token_id", 500), traits="trained", reported="TorchSpec#133"),
-    _m("mask-two-values", "M3", "DSP221", FILE, ("set", "/dflash_config/mask_token_id", 5), traits="native"),
+    _m("mask-two-values", "M3", "DSP221", FILE, ("require", "/mask_token_id"), ("put", "/dflash_config/mask_token_id", 5), traits="native"),
 )
 
 BACKBONE = (
     _m("theta-missing", "R1", "DSP230", FILE, ("delete", f"{_B}/rope_parameters"), ("delete?", f"{_B}/rope_theta"), reported="Lucebox#447"),
-    _m("theta-two-values", "R1", "DSP231", FILE, ("require", f"{_B}/rope_parameters/rope_theta"), ("set", f"{_B}/rope_theta", 12345.0), reported="modelopt#2221"),
+    _m("theta-two-values", "R1", "DSP231", FILE, ("require", f"{_B}/rope_parameters/rope_theta"), ("put", f"{_B}/rope_theta", 12345.0), reported="modelopt#2221"),
     _m("theta-a-string", "R1", "DSP201", FILE, ("set", f"{_B}/rope_parameters/rope_theta", "1e6")),
-    _m("partial-rotary", "R2", "DSP232", FILE, ("set", f"{_B}/partial_rotary_factor", 0.25), traits="speculators", reported="sglang#34734"),
-    _m("mrope-section", "R2", "DSP232", FILE, ("set", f"{_B}/rope_parameters/mrope_section", [1, 1, 2])),
+    _m("partial-rotary", "R2", "DSP232", FILE, ("put", f"{_B}/partial_rotary_factor", 0.25), traits="speculators", reported="sglang#34734"),
+    _m("mrope-section", "R2", "DSP232", FILE, ("put", f"{_B}/rope_parameters/mrope_section", [1, 1, 2])),
     _m("yarn-without-factor", "R3", "DSP233", FILE, ("set", f"{_B}/rope_parameters/rope_type", "yarn")),
     _m("rope-type-unknown", "R3", "DSP233", FILE, ("set", f"{_B}/rope_parameters/rope_type", "spiral")),
-    _m("rope-by-layer-type", "R3", "DSP234", FILE, ("set", f"{_B}/rope_parameters", {"full_attention": {"rope_theta": 1e6, "rope_type": "default"}})),
+    _m("rope-by-layer-type", "R3", "DSP234", FILE, ("put", f"{_B}/rope_parameters", {"full_attention": {"rope_theta": 1e6, "rope_type": "default"}})),
     _m("layer-types-short", "S1", "DSP240", FILE, ("pop", f"{_B}/layer_types")),
     _m("layer-types-unknown", "S1", "DSP240", FILE, ("set", f"{_B}/layer_types/0", "chunked_attention")),
     _m("sliding-without-window", "S2", "DSP241", FILE, ("set", f"{_B}/sliding_window", None), traits="sliding"),
@@ -182,7 +182,7 @@ BACKBONE = (
     _m("verifier-missing", "C4", "DSP260", FILE, ("delete", "/speculators_config/verifier")),
     _m("verifier-of-other-class", "C4", "DSP709", TARGET, ("set", "/speculators_config/verifier/architectures", ["LlamaForCausalLM"]), reported="speculators#613"),
     _m("dflash-label", "C1", "DSP262", FILE, ("set", "/architectures", ["DFlashDraftModel"]), traits="markov", reported="sglang#40144"),
-    _m("tied-but-own-head", "P5", "DSP263", FILE, ("set", "/tie_word_embeddings", True), reported="mergekit#328"),
+    _m("tied-but-own-head", "P5", "DSP263", FILE, ("put", "/tie_word_embeddings", True), reported="mergekit#328"),
     _m("dtype-not-the-weights", "W5", "DSP264", FILE, ("set", "/dtype", "float16")),
     _m("dtype-missing", "W5", "DSP265", FILE, ("delete", "/dtype"), ("delete?", f"{_B}/dtype"), ("delete?", "/torch_dtype"), reported="sglang model_config auto dtype"),
 )
@@ -210,7 +210,7 @@ WEIGHTS = (
     _m("rnn-called-gated", "W1", "DSP329", FILE, ("set", "/markov_head_type", "gated"), traits="rnn"),
     _m("head-kind-unknown", "W1", "DSP201", FILE, ("set", "/markov_head_type", "mamba"), traits="markov"),
     _m("gate-bias-missing", "W1", "DSP301", FILE, ("drop", "markov_head.gate_proj.bias"), traits="gated"),
-    _m("quantization-copied", "Q1", "DSP504", FILE, ("set", "/quantization_config", {"quant_method": "fp8", "weight_block_size": [128, 128]}), reported="sglang#36677"),
+    _m("quantization-copied", "Q1", "DSP504", FILE, ("put", "/quantization_config", {"quant_method": "fp8", "weight_block_size": [128, 128]}), reported="sglang#36677"),
     _m("weight-without-scale", "Q2", "DSP502", FILE, ("retype", "layers.0.mlp.up_proj.weight", "F8_E4M3"), reported="vllm#47584"),
     _m("tp-does-not-divide", "C5", "DSP350", FILE, ("tp", 3)),
     _m("weight-nan", "W2", "DSP601", DEEP, ("poke", "layers.0.mlp.up_proj.weight", "nan"), reported="speculators#962"),
@@ -219,8 +219,8 @@ WEIGHTS = (
     _m("weight-all-zero", "W3", "DSP602", DEEP, ("fill-float", "layers.0.self_attn.o_proj.weight", "0")),
     _m("weight-constant", "W3", "DSP603", DEEP, ("fill-float", "fc.weight", "0.5")),
     _m("markov-untrained", "W3", "DSP604", DEEP, ("fill-init", "markov_head.markov_w2.weight", 0.02), traits="markov trained", reported="sglang#32279"),
-    _m("embed-not-the-targets", "W6", "DSP605", DEEP, ("roll", "embed_tokens.weight", 1), traits="embed"),
-    _m("one-head-row-wrong", "V7", "DSP606", DEEP, ("change-row", "lm_head.weight", 17), traits="head"),
+    _m("embed-not-the-targets", "W6", "DSP605", DEEP, ("roll", "embed_tokens.weight", 1), traits="embed paired"),
+    _m("one-head-row-wrong", "V7", "DSP606", DEEP, ("change-row", "lm_head.weight", 17), traits="head paired"),
 )
 
 EXCLUDED = (

@@ -9,6 +9,7 @@ from speculators_convert.container.header import DTYPE_BITS
 from speculators_convert.model import JsonValue
 from speculators_convert.sources import Source
 from speculators_convert.spec import DraftSpec
+from speculators_convert.tokenizer import Tokenizer, read_tokenizer
 from speculators_convert.vocabulary import VocabularyTables
 
 HEAD_SAMPLE_ROWS = 256
@@ -40,6 +41,7 @@ class Pairing:
     embed: Location | None
     head_rows: tuple[HeadRow, ...] | None
     head_rows_reason: str = ""
+    tokenizer: Tokenizer | None = None
 
 
 def text_config(config: object) -> dict[str, JsonValue]:
@@ -70,6 +72,7 @@ def collect_pairing(draft_source: Source, spec: DraftSpec | None, tables: Vocabu
         embed=embed,
         head_rows=rows,
         head_rows_reason=reason,
+        tokenizer=read_tokenizer(target_source),
     )
 
 

@@ -44,7 +44,7 @@ CASES = [
     (STOCK, NATIVE, (("delete", "/model_type"),), "needs-normalize", "model_type"),
     (STOCK, NATIVE, (("delete", "/dtype"),), "needs-normalize", "dtype"),
     (STOCK, NATIVE, (("set", "/architectures", ["Glm5_2DSparkModel"]),), "needs-normalize", "architectures"),
-    (STOCK, NATIVE, (("set", "/partial_rotary_factor", 0.25),), "needs-normalize", "partial_rotary_factor"),
+    (STOCK, NATIVE, (("put", "/partial_rotary_factor", 0.25),), "needs-normalize", "partial_rotary_factor"),
     (STOCK, NATIVE, (("drop", "layers.1.mlp.up_proj.weight"),), "unsupported", "layers.1.mlp.up_proj.weight"),
     (STOCK, "good/modelopt-vanilla", (), "needs-normalize", "markov_w1.weight"),
     (STOCK, "good/gguf-dspark-full", (), "unsupported", "*.gguf"),

@@ -13,6 +13,7 @@ from speculators_convert.formats import Reading
 from speculators_convert.model import Severity
 from speculators_convert.pairing import Pairing
 from speculators_convert.spec import DraftSpec, Settings
+from speculators_convert.values import ValueFacts
 from speculators_convert.vocabulary import VocabularyTables
 
 CheckFunction = Callable[..., Iterator[Problem]]
@@ -30,6 +31,7 @@ class Evidence:
     spec: DraftSpec | None = None
     tables: VocabularyTables | None = None
     pairing: Pairing | None = None
+    values: ValueFacts | None = None
 
 
 _MISSING = {
@@ -38,6 +40,7 @@ _MISSING = {
     "tables": "the format was not recognised",
     "format_name": "the format was not recognised",
     "pairing": "needs --target",
+    "values": "needs --deep",
 }
 
 

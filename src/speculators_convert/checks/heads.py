@@ -116,6 +116,10 @@ def names_bare(spec: DraftSpec) -> Iterator[Problem]:
             prefixes[prefix] += 1
     for prefix, count in sorted(prefixes.items()):
         yield Problem(f"{count} tensor names carry a prefix", subject=prefix[:100], measured=f"{prefix[:100]}.<name>", expected="<name>")
+    read = Counter(ref.name.removesuffix(f".{role}") for role, ref in spec.tensors.items() if ref.name.endswith(f".{role}") and not spec.bundled)
+    for prefix, count in sorted(read.items()):
+        message = f"{count} tensor names carry a prefix that is read, and that some engines ignore"
+        yield Problem(message, subject=prefix[:100], measured=f"{prefix[:100]}.<name>", expected="<name>", severity=Severity.INFO)
 
 
 @check("DSP330", "The confidence flag fits the tensors")

@@ -55,7 +55,7 @@ def verifier_named(spec: DraftSpec, format_name: str) -> Iterator[Problem]:
         )
 
 
-@check("DSP262", "The architecture label fits the weights", severity=Severity.WARNING, requires=UNREADABLE)
+@check("DSP262", "The architecture label fits the weights", severity=Severity.WARNING, requires=(*UNREADABLE, "DSP304"))
 def label_fits(spec: DraftSpec, format_name: str) -> Iterator[Problem]:
     """
     ## What it checks

@@ -221,6 +221,71 @@ def verifier_class(spec: DraftSpec, pairing: Pairing) -> Iterator[Problem]:
         )
 
 
+@check("DSP710", "The mask token is reserved in the target's tokenizer", severity=Severity.WARNING, requires=("DSP220",))
+def mask_reserved(spec: DraftSpec, pairing: Pairing) -> Iterator[Problem]:
+    """
+    ## What it checks
+    The mask token is not the target's bos, eos or pad, and is no token that ordinary text uses.
+
+    ## Why it matters
+    The mask fills the empty slots of a block. An ordinary token there is the trace of a placeholder that was never set; the right mask of the training run accepts more.
+
+    ## How to fix
+    Restore the id of the training run, or state it with `--set mask_token_id=N`; `spec-convert probe` compares candidates.
+
+    ## Reported in
+    TorchSpec#133 (placeholder mask), mlx-dspark (mask rules per packaging)
+    """
+    mask, tokenizer = spec.mask_token_id, pairing.tokenizer
+    for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        if mask is not None and mask in _special_ids(pairing, key):
+            yield Problem(
+                f"the mask token is the target's {key}", measured=mask, expected="a reserved token of its own", subject="mask_token_id", file=CONFIG, pointer="/mask_token_id"
+            )
+            return
+    if mask is not None and tokenizer is not None and mask in tokenizer.text and mask not in tokenizer.special:
+        yield Problem(
+            "the mask token is an ordinary token",
+            measured=f"{mask} is {tokenizer.text[mask]!r:.60}",
+            expected="a reserved or an added token",
+            subject="mask_token_id",
+            file=CONFIG,
+            pointer="/mask_token_id",
+        )
+
+
+@check("DSP711", "The tokenizer fits the vocabulary", severity=Severity.WARNING)
+def tokenizer_fits(spec: DraftSpec, pairing: Pairing) -> Iterator[Problem]:
+    """
+    ## What it checks
+    The target's tokenizer has no id past the draft's target vocabulary.
+
+    ## Why it matters
+    Such a token indexes `markov_w1` and the embedding out of bounds as soon as a prompt contains it.
+
+    ## How to fix
+    Use the tokenizer and the target that the draft was trained for.
+
+    ## Reported in
+    vllm PR#55133 (logical and padded vocabulary sizes)
+    """
+    if pairing.tokenizer is not None and spec.target_vocab_size is not None and pairing.tokenizer.size > spec.target_vocab_size:
+        yield Problem(
+            "the tokenizer has ids past the draft's vocabulary",
+            subject="vocab_size",
+            measured=f"ids up to {pairing.tokenizer.size - 1}",
+            expected=f"less than {spec.target_vocab_size}",
+            file=CONFIG,
+        )
+
+
+def _special_ids(pairing: Pairing, key: str) -> tuple[JsonValue, ...]:
+    """Ids that the target's documents give for a key, alone or in a list."""
+    documents = (pairing.target.documents.get(name) for name in ("config.json", "generation_config.json"))
+    values = [text_config(document).get(key) for document in documents]
+    return tuple(item for value in values for item in (value if isinstance(value, list) else [value]) if type(item) is int)
+
+
 def _rope(config: dict[str, JsonValue]) -> tuple[float | None, str | None]:
     """Theta and type of the target, in the new or the old spelling; None where it states neither."""
     parameters = config.get("rope_parameters")

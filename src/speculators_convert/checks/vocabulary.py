@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.checks.container import UNREADABLE
 from speculators_convert.checks.core import check
+from speculators_convert.checks.places import listed
 from speculators_convert.findings import Problem
 from speculators_convert.model import Severity
 from speculators_convert.pairing import Pairing
@@ -294,6 +295,35 @@ def table_filled(spec: DraftSpec, tables: VocabularyTables) -> Iterator[Problem]
         )
     elif np.array_equal(tables.d2t, np.arange(tables.d2t.size)):
         yield Problem("d2t counts 0, 1, 2, ...", subject="d2t", measured="draft ids map to every second target id", expected="offsets of the kept tokens", file=_file(spec, "d2t"))
+
+
+@check("DSP111", "The draft can propose bytes and special tokens", severity=Severity.INFO, requires=("DSP102", "DSP105"))
+def byte_tokens_kept(spec: DraftSpec, tables: VocabularyTables, pairing: Pairing) -> Iterator[Problem]:
+    """
+    ## What it checks
+    Which byte tokens and special tokens of the target's tokenizer a reduced vocabulary leaves out.
+
+    ## Why it matters
+        A token outside the draft's vocabulary can never be drafted. That costs acceptance where the text needs it (rare scripts, the end of a turn,
+    tool calls) and is never wrong: the target still decides.
+
+    ## How to fix
+    Nothing to do for serving. Keep these tokens in the vocabulary mapping of the next training when the loss matters.
+
+    ## Reported in
+    speculators `train/vocab_mapping.py` (the most frequent tokens are kept)
+    """
+    targets, tokenizer = _targets(spec, tables), pairing.tokenizer
+    if targets is None or tokenizer is None:
+        return
+    kept = {int(item) for item in targets}
+    lost_bytes = [item for item in tokenizer.byte_ids if item not in kept]
+    lost_special = [text for item, text in sorted(tokenizer.special.items()) if item not in kept]
+    if lost_bytes or lost_special:
+        measured = f"{len(lost_bytes)} of {len(tokenizer.byte_ids)} byte tokens; {len(lost_special)} of {len(tokenizer.special)} special tokens" + (
+            f": {listed(lost_special)}" if lost_special else ""
+        )
+        yield Problem("tokens are missing from the reduced vocabulary", subject="d2t", measured=measured, expected="all kept, or known to be rare", file=_file(spec, "d2t"))
 
 
 @check("DSP112", "Head rows equal the target's rows", requires=("DSP102", "DSP105"))

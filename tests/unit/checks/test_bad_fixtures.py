@@ -16,11 +16,12 @@ BAD = sorted(item for item in (FIXTURES / "bad").iterdir() if item.is_dir())
 
 def added(folder: Path) -> list[Finding]:
     recipe = json.loads((folder / "recipe.json").read_text())
+    deep = recipe.get("deep", False)
     base = Draft.load(FIXTURES / recipe["base"])
     target = Draft.load(FIXTURES / recipe["target"]) if "target" in recipe else None
-    untouched = {(item.code, item.message, item.measured, item.expected) for item in findings(base, target)}
+    untouched = {(item.code, item.message, item.measured, item.expected) for item in findings(base, target, deep=deep)}
     edited = target.apply(tuple(recipe.get("target_edits", ()))) if target else None
-    found = findings(base.apply(tuple(recipe["edits"])), edited, Settings.model_validate(recipe.get("settings", {})))
+    found = findings(base.apply(tuple(recipe["edits"])), edited, Settings.model_validate(recipe.get("settings", {})), deep=deep)
     return [item for item in found if (item.code, item.message, item.measured, item.expected) not in untouched]
 
 
