@@ -161,7 +161,7 @@ def library(version: str) -> None:
     for folder in sorted(p for p in Path(version).iterdir() if (p / "config.json").exists()):
         block = json.loads((folder / "config.json").read_text())["block_size"]
         anchors = [1, 7, 15, LIBRARY_TOKENS - block]
-        worst = record(folder, Path("target"), ids, anchors, folder / "oracle.safetensors")
+        worst = record(folder, Path("target"), ids, anchors, ORACLE / "library" / version / f"{folder.name}.safetensors")
         print(f"{folder}: {worst:.1e}", flush=True)
 
 

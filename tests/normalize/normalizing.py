@@ -147,5 +147,5 @@ def synthetic_draft(
 
 
 def clean_copy(folder: Path, to: Path) -> Path:
-    shutil.copytree(folder, to, ignore=shutil.ignore_patterns("oracle.safetensors"))
+    shutil.copytree(folder, to)
     return to

@@ -123,7 +123,7 @@ def test_a_pad_that_is_none_is_refused(pad: int) -> None:
 
 
 def read_without_oracle(name: str) -> Read:
-    return read_draft(MemorySource({path.name: path.read_bytes() for path in (FIXTURES / name).iterdir() if path.name != "oracle.safetensors"}))
+    return read_draft(MemorySource({path.name: path.read_bytes() for path in (FIXTURES / name).iterdir()}))
 
 
 def test_the_receipt_says_what_was_computed(tmp_path: Path) -> None:

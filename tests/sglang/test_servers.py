@@ -71,7 +71,7 @@ class Fleet:
 def _native_folder(draft: Path, folder: Path) -> Path:
     """A full-vocabulary draft as stock SGLang reads it: flat config, the same weights."""
     folder.mkdir()
-    (folder / "config.json").write_text(pretty_json(native_config(read_draft(draft).spec)))
+    (folder / "config.json").write_text(pretty_json(native_config(read_draft(draft))))
     shutil.copy(draft / "model.safetensors", folder)
     return folder
 

@@ -1,4 +1,4 @@
-"""Per-slot draft logits equal those of the speculators library's own model (recorded in `oracle.safetensors`)."""
+"""Per-slot draft logits equal those of the speculators library's own model (recorded in `fixtures/oracle`)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from speculators_convert.smoke.engine.target import Target, load_target
 from speculators_convert.spec import AttentionKind, known
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-FILES = sorted([*FIXTURES.glob("library/*/*/oracle.safetensors"), *FIXTURES.glob("oracle/*.safetensors")])
-FOLDERS = {file: file.parent if file.name == "oracle.safetensors" else FIXTURES / "trained" / file.stem for file in FILES}
+ORACLE = FIXTURES / "oracle"
+FILES = sorted(ORACLE.rglob("*.safetensors"))
+FOLDERS = {file: FIXTURES / "trained" / file.stem if file.parent == ORACLE else FIXTURES / file.relative_to(ORACLE).with_suffix("") for file in FILES}
 IDS = ["/".join(FOLDERS[file].parts[-2:]) for file in FILES]
 TOLERANCE = {"atol": 5e-5, "rtol": 1e-4}
 

@@ -14,9 +14,10 @@ from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang.srt.utils.hf_transformers_utils import get_config
 from sglang_harness.environment import LIBRARY, TRAINED
 
-from speculators_convert.errors import RefusedError, SmokeError
+from speculators_convert.errors import RefusedError
 from speculators_convert.sglang_plugin import ARCHITECTURE, hooks, parser, state, width
 from speculators_convert.sglang_plugin.doctor import diagnose
+from speculators_convert.sglang_plugin.state import PluginError
 
 pytestmark = pytest.mark.usefixtures("world")
 LIBRARY_DRAFTS = sorted(path.parent for path in LIBRARY.glob("*/*/config.json"))
@@ -33,7 +34,7 @@ def test_a_lost_hook_is_noticed(world):
     live = dspark_draft.draft_markov_block
     dspark_draft.draft_markov_block = live.__wrapped__
     try:
-        with pytest.raises(SmokeError, match=r"dspark_draft\.draft_markov_block: SGLang did not apply the hook"):
+        with pytest.raises(PluginError, match=r"dspark_draft\.draft_markov_block: SGLang did not apply the hook"):
             hooks.require_live()
     finally:
         dspark_draft.draft_markov_block = live
@@ -46,7 +47,7 @@ def test_a_module_that_still_holds_the_original_is_noticed(world):
     live = dspark_draft_sampler.draft_markov_block
     dspark_draft_sampler.draft_markov_block = live.__wrapped__
     try:
-        with pytest.raises(SmokeError, match=r"still called by sglang\.srt\.speculative\.dspark_components\.dspark_draft_sampler\.draft_markov_block"):
+        with pytest.raises(PluginError, match=r"still called by sglang\.srt\.speculative\.dspark_components\.dspark_draft_sampler\.draft_markov_block"):
             hooks.require_live()
     finally:
         dspark_draft_sampler.draft_markov_block = live
@@ -61,7 +62,7 @@ def test_another_signature_is_noticed():
 def test_parser_refuses_while_the_plugin_is_unsound(world, tmp_path):
     kept, state.problem = state.problem, "a reason"
     try:
-        with pytest.raises(SmokeError, match="a reason"):
+        with pytest.raises(PluginError, match="a reason"):
             parser.SpeculatorsConfigParser().parse(str(TRAINED / "tiny-anchor-full-vanilla"), trust_remote_code=False)
         assert parser.SpeculatorsConfigParser().parse(str(TRAINED / "tiny-target"), trust_remote_code=False).model_type == "qwen3"
     finally:
@@ -72,7 +73,7 @@ def test_parser_refuses_while_the_plugin_is_unsound(world, tmp_path):
 def test_sglang_reads_each_library_draft(folder: Path, tmp_path):
     """Through `get_config` and `ModelConfig`, against the Speculators config itself."""
     copy = tmp_path / "draft"
-    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("oracle.safetensors"))
+    shutil.copytree(folder, copy)
     stated = json.loads((folder / "config.json").read_text())
     if folder.name.startswith("no-markov") or folder.name == "taps-edge":
         with pytest.raises(RefusedError, match="Markov head" if "markov" in folder.name else "embeddings"):

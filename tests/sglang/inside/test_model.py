@@ -1,6 +1,5 @@
-"""The real model classes against what the speculators package's own model computed (`oracle.safetensors`), in float32."""
+"""The real model classes against what the speculators package's own model computed (`fixtures/oracle`), in float32."""
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +29,7 @@ class Case:
 
 
 CASES = [
-    *(Case(path.parent, path, LIBRARY / "target") for path in sorted(LIBRARY.glob("*/*/oracle.safetensors")) if path.parent.name not in REFUSED),
+    *(Case(LIBRARY / path.parent.name / path.stem, path, LIBRARY / "target") for path in sorted((ROOT / "fixtures/oracle/library").glob("*/*.safetensors")) if path.stem not in REFUSED),
     *(Case(TRAINED / path.stem, path, TRAINED / "tiny-target") for path in sorted((ROOT / "fixtures/oracle").glob("*.safetensors"))),
 ]
 
@@ -41,11 +40,8 @@ def case(request):
 
 
 @pytest.fixture(scope="module")
-def model(case, world, tmp_path_factory):
-    """SGLang reads every safetensors file of a folder, so the oracle must not lie there."""
-    folder = tmp_path_factory.mktemp("draft") / case.folder.name
-    shutil.copytree(case.folder, folder, ignore=shutil.ignore_patterns("oracle.safetensors"))
-    return load_draft(folder, case.target)
+def model(case, world):
+    return load_draft(case.folder, case.target)
 
 
 @pytest.fixture(scope="module")

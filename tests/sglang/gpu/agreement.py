@@ -1,0 +1,49 @@
+"""The reference engine beside a server: the same block after the same tokens, and acceptance over the same prompts. Needs a GPU, or patience."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from sglang_harness.environment import TRAINED
+
+from speculators_convert import api
+from speculators_convert.smoke.engine import decode, load, loop
+from speculators_convert.smoke.engine.model import Draft
+from speculators_convert.smoke.engine.reading import Reading
+from speculators_convert.smoke.engine.target import Target, load_target
+
+
+def engine(fixture: str, device: str, dtype: str) -> tuple[Draft, Target]:
+    """Draft and target of the reference engine."""
+    inspection = api.look(str(TRAINED / fixture))
+    where = load.placement(dtype, device)
+    target = load_target(TRAINED / "tiny-target", inspection.spec.target_layer_ids, where)
+    return Draft(Reading(inspection.spec), load.read_weights(inspection.spec, inspection.source, where), target.shared), target
+
+
+@torch.no_grad()
+def compare_blocks(draft: Draft, target: Target, tokens: list[int], recorded: list[dict[str, Any]]) -> tuple[int, int]:
+    """Slots that agree, and all slots, over the blocks that a server drafted while it wrote `tokens` (prompt and answer)."""
+    state = loop.start(draft, target, [tokens], draft.gamma + 2)
+    agreed = total = 0
+    for block in recorded:
+        anchor = block["context"]
+        if anchor >= len(tokens) or tokens[anchor] != block["anchor"]:
+            raise ValueError(f"a recorded block does not belong to these tokens: anchor {block['anchor']} at {anchor}")
+        state.length[:] = anchor + 1
+        mine = decode.propose(draft, state, anchor).tokens[0].tolist()
+        agreed += sum(left == right for left, right in zip(mine, block["drafted"], strict=True))
+        total += len(mine)
+    return agreed, total
+
+
+def accept(draft: Draft, target: Target, prompts: list[list[int]], tokens: int) -> list[list[int]]:
+    """Accepted draft tokens of each verify step, by prompt, in the engine's own greedy decoding."""
+    return [run.accepted for prompt in prompts for run in loop.generate(draft, target, [prompt], loop.Limits(tokens))]
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Recorded blocks in the order in which they were drafted."""
+    import json
+
+    return [json.loads(line) for line in path.read_text().splitlines()]
