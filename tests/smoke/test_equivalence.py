@@ -38,8 +38,8 @@ def compare(draft: Draft, target: Target, prompts: tuple[Prompt, ...], steps: lo
 class LateKeys(Target):
     """KV commit: keys are read from a history that lacks the last token."""
 
-    def forward(self, ids: torch.Tensor, positions: torch.Tensor, cache: Any, extent: int) -> Step:
-        step = super().forward(ids, positions, cache, extent)
+    def forward(self, ids: torch.Tensor, positions: torch.Tensor, cache: Any, extent: int, kept: torch.Tensor | None = None) -> Step:
+        step = super().forward(ids, positions, cache, extent, kept)
         if ids.shape[1] < 20:
             for layer in cache.layers:
                 layer.keys[cache.rows, positions[:, :1]] = 0

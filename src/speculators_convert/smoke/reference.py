@@ -40,7 +40,7 @@ class ReferenceBackend:
 
     name = "reference"
 
-    def run(self, config: SmokeConfig, spec: DraftSpec, source: Source, target: Path, prompts: Sequence[Prompt], progress: Progress) -> ReferenceRun:  # noqa: PLR0917
+    def run(self, config: SmokeConfig, spec: DraftSpec, source: Source, target: Path, prompts: Sequence[Prompt], progress: Progress) -> ReferenceRun:
         """Each mode of `config` over `prompts`, and target-only decoding once."""
         return run(config, spec, source, target, prompts, progress)
 
@@ -48,7 +48,7 @@ class ReferenceBackend:
 BACKEND = ReferenceBackend()
 
 
-def run(config: SmokeConfig, spec: DraftSpec, source: Source, target: Path, prompts: Sequence[Prompt], progress: Progress) -> ReferenceRun:  # noqa: PLR0917
+def run(config: SmokeConfig, spec: DraftSpec, source: Source, target: Path, prompts: Sequence[Prompt], progress: Progress) -> ReferenceRun:
     """Each mode of `config` over `prompts`, and target-only decoding once."""
     from speculators_convert.smoke.engine import fit, load  # noqa: PLC0415
     from speculators_convert.smoke.engine.model import Draft  # noqa: PLC0415
@@ -130,7 +130,7 @@ def _plain(target: Target, requests: Sequence[Sequence[int]], config: SmokeConfi
     return outputs, time.perf_counter() - began
 
 
-def _mode(draft: Draft, target: Target, requests: Sequence[Sequence[int]], config: SmokeConfig, mode: str, progress: Progress) -> Drafted:  # noqa: PLR0917
+def _mode(draft: Draft, target: Target, requests: Sequence[Sequence[int]], config: SmokeConfig, mode: str, progress: Progress) -> Drafted:
     from speculators_convert.smoke.engine import loop  # noqa: PLC0415
 
     began, limits, runs = time.perf_counter(), loop.Limits(config.max_new_tokens, target.stop_ids()), list[loop.Generation]()

@@ -72,15 +72,16 @@ class Target:
             return NativeCache.of(self.model.config)
         return TargetCache(self.config.num_hidden_layers, batch, capacity, self.device)
 
-    def forward(self, ids: Tensor, positions: Tensor, cache: AnyCache, extent: int) -> Step:
-        """Run ids [B, T] at `positions` [B, T], each row on its own history below `extent`."""
+    def forward(self, ids: Tensor, positions: Tensor, cache: AnyCache, extent: int, kept: Tensor | None = None) -> Step:
+        """Run ids [B, T] at `positions` [B, T], each row on its own history below `extent`; logits of all T tokens, or of those that `kept` [n] lists."""
+        wanted = {} if kept is None else {"logits_to_keep": kept}
         if isinstance(cache, NativeCache):
             cache.advance(ids.shape[1])
-            return Step(self._run(ids, past_key_values=cache.cache), self.fused())
+            return Step(self._run(ids, past_key_values=cache.cache, **wanted), self.fused())
         cache.aim(positions, extent)
         masks = causal_masks(positions, extent, self._windows)
         mask = masks if self._by_type else next(iter(masks.values()))
-        logits = self._run(ids, attention_mask=mask, position_ids=positions, past_key_values=cache)
+        logits = self._run(ids, attention_mask=mask, position_ids=positions, past_key_values=cache, **wanted)
         return Step(logits, self.fused())
 
     def settle(self, cache: AnyCache, ids: Tensor, kept: Tensor) -> None:
@@ -91,9 +92,9 @@ class Target:
                 cache.advance(again)
                 self._run(ids[:, :again], past_key_values=cache.cache)
 
-    def plain(self, ids: Tensor, cache: DynamicCache) -> Tensor:
-        """Logits [B, 1, target_vocab] after ids [B, T], with the model's own cache, masks and positions."""
-        return self._run(ids, past_key_values=cache, logits_to_keep=1)
+    def plain(self, ids: Tensor, cache: DynamicCache, keep: int = 1) -> Tensor:
+        """Logits [B, keep, target_vocab] after the last `keep` of ids [B, T], with the model's own cache, masks and positions."""
+        return self._run(ids, past_key_values=cache, logits_to_keep=keep)
 
     def plain_cache(self) -> DynamicCache:
         """An empty cache of the model's own kind."""
