@@ -126,7 +126,7 @@ def _speculative_tokens(config: ConfigReader) -> int | None:
 
 def _algorithm(log: EvidenceLog, config: ConfigReader, checkpoint: Checkpoint) -> str | None:
     """Tensors before labels; a DSpark draft saved with `markov_rank` 0 has no table and is still what its label says."""
-    by_tensors = "dspark" if has_markov(checkpoint, str) else "dflash" if checkpoint.tensors and config.table.get("markov_rank") != 0 else None
+    by_tensors = "dspark" if has_markov(checkpoint) else "dflash" if checkpoint.tensors and config.table.get("markov_rank") != 0 else None
     labels = [(algorithm_of(label), config.at("architectures")) for label in config.strings("architectures")]
     return log.pick(
         "algorithm",
