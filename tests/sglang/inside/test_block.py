@@ -10,7 +10,7 @@ from sglang.srt.speculative.dspark_components.dspark_draft import DraftNoise, se
 from sglang.srt.speculative.dspark_components.dspark_draft_sampler import DsparkDraftSampler, _step_logits_width
 from sglang.srt.utils.hf_transformers_utils import get_config
 from sglang_harness.draft import load_draft
-from sglang_harness.environment import LIBRARY, TRAINED
+from sglang_harness.environment import LIBRARY, ROOT, TRAINED
 
 from speculators_convert.sglang_plugin.block import NEVER
 from speculators_convert.sglang_plugin.markov import ReducedMarkov, advance
