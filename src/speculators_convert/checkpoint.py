@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from speculators_convert.container.gguf import GgufFault, GgufFile, parse_gguf
 from speculators_convert.container.header import Header, HeaderFault, Tensor, header_length, parse
 from speculators_convert.container.index import INDEX_NAME, parse_index
+from speculators_convert.container.pickles import SNIFFED_BYTES, is_pickle
 from speculators_convert.container.strict_json import loads
 from speculators_convert.errors import SourceError
 from speculators_convert.model import JsonValue
-from speculators_convert.sources import FileInfo, Source, SourceId
+from speculators_convert.sources import FileInfo, LocalSource, MemorySource, Source, SourceId
 
 MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
 FIRST_HEADER_READ_BYTES = 16 * 1024
 SMALL_TENSORS = ("d2t", "t2d")
+MAX_SNIFFED_FILES = 2000
 MAX_SMALL_TENSOR_BYTES = 64 * 1024 * 1024
 _DOCUMENTS = ("config.json", INDEX_NAME, "generation_config.json", "tokenizer_config.json", "hf_quant_config.json", "quantization_config.json", "special_tokens_map.json")
 
@@ -54,6 +56,8 @@ class Checkpoint:
     faults: tuple[Fault, ...] = ()
     gguf: Mapping[str, GgufFile] = field(default_factory=dict)
     """GGUF files at the top, read only where there is no safetensors file; their tensors then stand in `tensors`."""
+    pickles: tuple[str, ...] = ()
+    """Files on this machine whose first bytes are those of a pickle, whatever they are called."""
 
     @property
     def config(self) -> Mapping[str, JsonValue]:
@@ -76,10 +80,11 @@ def collect(source: Source, *, payloads: Iterable[str] = SMALL_TENSORS) -> Check
     files = source.files()
     faults = [Fault("refused-file", info.path, info.refused) for info in files if info.refused]
     readable = {info.path: info for info in files if not info.refused}
+    pickles = _pickles(source, files)
     ggufs = _ggufs(source, readable, faults)
     documents = _documents(source, readable, faults)
     if ggufs:
-        return _from_ggufs(source, files, documents, ggufs, payloads, faults)
+        return replace(_from_ggufs(source, files, documents, ggufs, payloads, faults), pickles=pickles)
     if "config.json" not in readable:
         faults.append(Fault("config-missing", "config.json", "there is no config.json", measured="missing", expected="a JSON object"))
     shards = _shards(readable, documents, faults)
@@ -90,11 +95,25 @@ def collect(source: Source, *, payloads: Iterable[str] = SMALL_TENSORS) -> Check
         except HeaderFault as fault:
             faults.append(Fault(fault.kind, path, fault.message, fault.tensor, fault.measured, fault.expected))
     tensors = _locate(headers, documents, faults)
-    return Checkpoint(source.id, files, documents, headers, tensors, _payloads(source, tensors, payloads), tuple(faults))
+    return Checkpoint(source.id, files, documents, headers, tensors, _payloads(source, tensors, payloads), tuple(faults), pickles=pickles)
 
 
 def _payloads(source: Source, tensors: Mapping[str, Location], names: Iterable[str]) -> dict[str, bytes]:
     return {name: source.read(tensors[name].file, tensors[name].tensor.start, tensors[name].tensor.stop) for name in names if _is_small(tensors.get(name))}
+
+
+def _pickles(source: Source, files: tuple[FileInfo, ...]) -> tuple[str, ...]:
+    """Pickles by content. Over a network this would cost a request for each file, so only names count there."""
+    if not isinstance(source, LocalSource | MemorySource):
+        return ()
+    return tuple(info.path for info in files[:MAX_SNIFFED_FILES] if not info.refused and is_pickle(_first_bytes(source, info)))
+
+
+def _first_bytes(source: Source, info: FileInfo) -> bytes:
+    try:
+        return source.read(info.path, 0, min(info.size_bytes, SNIFFED_BYTES))
+    except SourceError:
+        return b""
 
 
 def _ggufs(source: Source, readable: Mapping[str, FileInfo], faults: list[Fault]) -> dict[str, GgufFile]:

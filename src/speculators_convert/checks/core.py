@@ -16,6 +16,8 @@ from speculators_convert.spec import DraftSpec, Settings
 from speculators_convert.values import ValueFacts
 from speculators_convert.vocabulary import VocabularyTables
 
+MAX_FINDINGS = 100
+"""Findings listed for one code; a damaged file of many tensors would otherwise fill memory and screen."""
 CheckFunction = Callable[..., Iterator[Problem]]
 
 
@@ -96,11 +98,14 @@ def run(evidence: Evidence) -> tuple[tuple[Finding, ...], tuple[Skipped, ...]]:
             if blocked:
                 failed.add(code)
             continue
-        for problem in item.function(**{name: getattr(evidence, name) for name in item.arguments}):
-            finding = _finding(item, problem)
-            findings.append(finding)
-            if finding.severity is Severity.ERROR:
+        number = 0
+        for number, problem in enumerate(item.function(**{name: getattr(evidence, name) for name in item.arguments}), 1):
+            if number <= MAX_FINDINGS:
+                findings.append(_finding(item, problem))
+            if (problem.severity or item.severity) is Severity.ERROR:
                 failed.add(code)
+        if number > MAX_FINDINGS:
+            findings.append(_finding(item, Problem(f"{number - MAX_FINDINGS} more of the same", measured=number, expected=f"at most {MAX_FINDINGS} are listed")))
     findings.sort(key=lambda item: (-item.severity.rank, item.code, item.subject, item.message))
     return tuple(findings), tuple(sorted(skipped, key=lambda item: item.code))
 

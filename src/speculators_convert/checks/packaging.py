@@ -10,6 +10,7 @@ from speculators_convert.checks.places import CONFIG, listed
 from speculators_convert.findings import Problem
 from speculators_convert.model import Severity
 
+_CODE = (".py", ".pyc", ".pyd", ".so")
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 
 
@@ -17,7 +18,7 @@ _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 def no_pickles(checkpoint: Checkpoint) -> Iterator[Problem]:
     """
     ## What it checks
-    The folder has no `.bin`, `.pt`, `.pth`, `.pkl`, `.pickle` or `.ckpt` file.
+    The folder has no `.bin`, `.pt`, `.pth`, `.pkl`, `.pickle` or `.ckpt` file, and no file of another name that begins as a pickle does.
 
     ## Why it matters
     Loading a pickle runs code. Optimizer states and older exports also shadow the safetensors weights in loaders that look for them first. This tool never opens them.
@@ -28,7 +29,7 @@ def no_pickles(checkpoint: Checkpoint) -> Iterator[Problem]:
     ## Reported in
     modelscan#263, modelscan#330, modelscan#338
     """
-    found = [info.path for info in checkpoint.files if info.path.lower().endswith(_PICKLES)]
+    found = [info.path for info in checkpoint.files if info.path.lower().endswith(_PICKLES) or info.path in checkpoint.pickles]
     if found:
         yield Problem(f"{len(found)} pickle files lie beside the weights", subject=found[0], measured=listed(found), expected="safetensors only", file=found[0])
 
@@ -50,6 +51,26 @@ def no_remote_code(checkpoint: Checkpoint) -> Iterator[Problem]:
     """
     if "auto_map" in checkpoint.config:
         yield Problem("auto_map is present", subject="auto_map", measured=str(checkpoint.config["auto_map"])[:120], expected="absent", file=CONFIG, pointer="/auto_map")
+
+
+@check("DSP404", "No Python code lies in the folder", severity=Severity.INFO)
+def no_code(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """
+    ## What it checks
+    The folder has no `.py`, `.pyc`, `.pyd` or `.so` file.
+
+    ## Why it matters
+    With `trust_remote_code`, loaders import Python files of a model folder. A draft needs none, though the Speculators library saves its own `config.py`. This tool never imports them, and a rewrite does not carry them.
+
+    ## How to fix
+    Remove the files before publishing; `spec-convert normalize` leaves them out.
+
+    ## Reported in
+    huggingface/transformers documentation, section on custom models and trust_remote_code
+    """
+    found = [info.path for info in checkpoint.files if info.path.lower().endswith(_CODE)]
+    if found:
+        yield Problem(f"{len(found)} code files lie beside the weights", subject=found[0], measured=listed(found), expected="none", file=found[0])
 
 
 @check("DSP403", "Header metadata names the framework", severity=Severity.INFO)

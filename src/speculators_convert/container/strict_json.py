@@ -14,6 +14,8 @@ from typing import Any
 from speculators_convert.model import JsonValue
 
 MAX_DEPTH = 64
+MAX_ITEMS = 2_000_000
+"""Values in one document. Each costs up to a hundred bytes in memory for two in the file, so this bounds what a small file can make us allocate."""
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -27,6 +29,9 @@ class DuplicateKeyError(ValueError):
 
 def loads(data: bytes) -> JsonValue:
     """The value of a UTF-8 JSON text; `ValueError` (or `DuplicateKeyError`) says what is wrong."""
+    items = sum(map(data.count, (b",", b"[", b"{")))
+    if items > MAX_ITEMS:
+        raise ValueError(f"{items} values or more, over the limit of {MAX_ITEMS}")
     try:
         value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_integer)
     except RecursionError as error:

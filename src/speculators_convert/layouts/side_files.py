@@ -26,7 +26,7 @@ def side_files(checkpoint: Checkpoint) -> tuple[list[OutputFile], list[Dropped]]
     for info in checkpoint.files:
         if info.path in checkpoint.headers or info.path in _REWRITTEN:
             continue
-        why = _why_not(info)
+        why = "a pickle under another name" if info.path in checkpoint.pickles else _why_not(info)
         if why:
             dropped.append(Dropped(kind="file", name=info.path, why=why))
         else:
