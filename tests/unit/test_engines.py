@@ -35,7 +35,33 @@ def verdict(name: str, base: str, *edits: tuple[Any, ...], tp: tuple[int, ...] =
 STOCK, PLUGIN, VLLM, LIBRARY = "SGLang 0.5.23", "SGLang 0.5.23 + plugin", "vLLM 0.33.0", "speculators 0.9.0"
 FULL, REDUCED, BONUS = "library/0.9.0/vanilla-anchor-full", "library/0.9.0/vanilla-anchor-reduced", "library/0.9.0/vanilla-bonus-reduced"
 NATIVE = "good/deepspec-vanilla"
+OLD, OLDER, LLAMA, TRT = "SGLang 0.5.19", "SGLang 0.5.17", "llama.cpp 2026-09", "TensorRT-LLM 1.4.0rc4"
 CASES = [
+    (STOCK, "good/bundled-v4", (), "loads", "dspark_block_size"),
+    (STOCK, "good/specforge-current", (), "needs-normalize", "markov_rank"),
+    (STOCK, "good/deepspec-sglang-bonus", (), "loads", "--speculative-draft-attention-backend triton"),
+    (STOCK, "good/nemotron-nvfp4", (), "unknown", "quantization_config"),
+    (OLD, BONUS, (), "needs-normalize", "d2t"),
+    (OLD, NATIVE, (("put", "/rope_parameters", {"rope_theta": 1e6, "rope_type": "default", "mrope_section": [1, 1]}),), "needs-normalize", "mrope_section"),
+    (OLDER, FULL, (), "needs-normalize", "speculators_model_type"),
+    (OLDER, BONUS, (), "unsupported", "sample_from_anchor"),
+    (OLDER, "library/0.9.0/sliding-noncausal", (), "unsupported", "sliding_window_non_causal"),
+    (OLDER, NATIVE, (("set", "/architectures", ["LingDSparkModel"]),), "needs-normalize", "architectures"),
+    (OLD, NATIVE, (("set", "/architectures", ["LingDSparkModel"]),), "loads", ""),
+    (LLAMA, "good/gguf-dspark-reduced", (), "loads", ""),
+    (LLAMA, "good/gguf-legacy-dspark", (), "unsupported", "general.architecture"),
+    (LLAMA, BONUS, (), "loads", "converter"),
+    (LLAMA, "library/0.9.0/gated-anchor-full", (), "unsupported", "gate_proj"),
+    (LLAMA, "good/specforge-current", (), "needs-normalize", "sample_from_anchor"),
+    (LLAMA, "good/nemo-glm", (), "needs-normalize", "architectures"),
+    (TRT, "good/bundled-v4.1", (), "loads", "dspark_block_size"),
+    (TRT, REDUCED, (), "unsupported", "d2t"),
+    (TRT, "library/0.9.0/vanilla-bonus-full", (), "unsupported", "sample_from_anchor"),
+    (TRT, NATIVE, (), "unknown", "architectures"),
+    (VLLM, "good/bundled-v4", (), "loads", "dspark_block_size"),
+    (VLLM, "good/specforge-current", (), "needs-normalize", "markov_rank"),
+    (LIBRARY, "good/bundled-v4", (), "unsupported", "dspark_block_size"),
+    (LIBRARY, "good/gguf-dspark-full", (), "unsupported", "*.gguf"),
     (STOCK, FULL, (), "needs-normalize", "speculators_model_type"),
     (STOCK, REDUCED, (), "needs-normalize", "d2t"),
     (STOCK, NATIVE, (), "loads", ""),
@@ -85,6 +111,36 @@ def test_launch_of_a_reduced_bonus_draft_on_stock_sglang() -> None:
     ]
 
 
+def test_launches_with_a_step_before_them() -> None:
+    assert verdict(LLAMA, REDUCED).launch.splitlines() == [
+        "python convert_hf_to_gguf.py DRAFT --target-model-dir TARGET --outtype bf16 --outfile DRAFT.gguf",
+        "llama-server -m TARGET.gguf -md DRAFT.gguf --spec-type draft-dspark --spec-draft-n-max 4",
+    ]
+    assert verdict(LLAMA, "good/gguf-dspark-full").launch == "llama-server -m TARGET.gguf -md DRAFT/draft.gguf --spec-type draft-dspark --spec-draft-n-max 7"
+    assert verdict(TRT, "good/bundled-v4").launch.splitlines() == [
+        "printf 'speculative_config:\\n  decoding_type: DSpark\\n  max_draft_len: %s\\n' 5 > dspark.yaml",
+        "trtllm-serve DRAFT --extra_llm_api_options dspark.yaml",
+    ]
+
+
+def test_a_draft_inside_its_target_is_served_from_there() -> None:
+    assert verdict(STOCK, "good/bundled-v4").launch == "python -m sglang.launch_server --model-path DRAFT --speculative-algorithm DSPARK"
+
+
+def test_the_target_decides_what_the_file_leaves_open() -> None:
+    from speculators_convert.pairing import collect_pairing  # noqa: PLC0415
+
+    spec, checkpoint = read(FULL)
+    target = Draft.load(FIXTURES / "library/target").apply((("set", "/num_hidden_layers", 3), ("set", "/max_position_embeddings", 9999)))
+    held = MemorySource(target.files())
+    pairing = collect_pairing(MemorySource(Draft.load(FIXTURES / FULL).files()), spec, None, held, collect(held))
+    alone = {f"{item.engine} {item.version}": item for item in verdicts(spec, checkpoint, "DRAFT")}
+    paired = {f"{item.engine} {item.version}": item for item in verdicts(spec, checkpoint, "DRAFT", pairing=pairing)}
+    assert alone[PLUGIN].verdict == "loads"
+    assert paired[PLUGIN].verdict == "unsupported"
+    assert any("last layer" in reason for reason in paired[PLUGIN].reasons)
+
+
 def test_launch_on_vllm_states_the_drafted_tokens() -> None:
     assert verdict(VLLM, BONUS).launch == """vllm serve TARGET --speculative-config '{"method": "dspark", "model": "DRAFT", "num_speculative_tokens": 3}'"""
 
@@ -105,7 +161,7 @@ def test_a_degree_that_does_not_divide() -> None:
 @pytest.mark.parametrize("engine", engines(), ids=lambda engine: f"{engine.engine} {engine.version}")
 def test_an_engine_file_uses_known_facts_and_names_sources(engine: Engine) -> None:
     known = facts(*read(FULL))
-    conditions = [rule.when for rule in engine.rules] + [item.when for item in engine.additions] + [item.when for item in engine.preparations if item.when]
+    conditions = [rule.when for rule in engine.rules] + [item.when for item in engine.additions] + [item.when for item in (*engine.preparations, *engine.launches) if item.when]
     assert {name for condition in conditions for name in condition.names()} <= set(known)
     assert len({rule.id for rule in engine.rules}) == len(engine.rules)
     for rule in engine.rules:
@@ -116,7 +172,8 @@ def test_an_engine_file_uses_known_facts_and_names_sources(engine: Engine) -> No
 
 def test_each_fact_is_used() -> None:
     used = {name for engine in engines() for rule in engine.rules for name in rule.when.names()}
-    used |= {name for engine in engines() for item in (*engine.additions, *engine.preparations) if item.when for name in item.when.names()}
+    extra = [item for engine in engines() for item in (*engine.additions, *engine.preparations, *engine.launches)]
+    used |= {name for item in extra if item.when for name in item.when.names()}
     assert used == set(facts(*read(FULL)))
 
 

@@ -13,6 +13,7 @@ from speculators_convert.engines.facts import facts, target_name, tp_fits
 from speculators_convert.engines.rules import Addition, Engine, Facts, Ruling
 from speculators_convert.findings import EngineVerdict
 from speculators_convert.pairing import Pairing
+from speculators_convert.sources import FileInfo
 from speculators_convert.spec import DraftSpec
 
 
@@ -27,7 +28,7 @@ def verdicts(spec: DraftSpec, checkpoint: Checkpoint, source_name: str, tp_degre
     """The verdict of each engine version on this draft, with the rule that decides and the command to run."""
     known = facts(spec, checkpoint, tp_degrees, pairing)
     fitting = [tp for tp in tp_degrees if tp_fits(spec, tp)]
-    case = _Case(known, spec, source_name, max(fitting, default=1))
+    case = _Case(known, spec, source_name, max(fitting, default=1), checkpoint.files)
     return tuple(_verdict(engine, case) for engine in engines())
 
 
@@ -39,11 +40,13 @@ class _Case:
     spec: DraftSpec
     source_name: str
     tp: int
+    files: tuple[FileInfo, ...]
 
 
 def _verdict(engine: Engine, case: _Case) -> EngineVerdict:
     known = case.known
     met = [rule for rule in engine.rules if rule.when.holds(known)]
+    met = [rule for rule in met if rule.overrides] or met
     ruling = max((rule.verdict for rule in met), key=lambda item: item.rank, default=Ruling.LOADS)
     met.sort(key=lambda rule: -rule.verdict.rank)
     reasons = [f"{rule.decides.format_map(known)}: {rule.reason.format_map(known)} [{rule.source}]" for rule in met if rule.verdict in (ruling, Ruling.LOADS)]
@@ -66,8 +69,20 @@ def _launch(engine: Engine, case: _Case, ruling: Ruling) -> str:
         extra = ["--target", target] if step.needs_target else []
         lines.append(shlex.join(["spec-convert", "normalize", case.source_name, "--layout", step.layout, *extra, "--out", draft]))
     added = _added(engine, case.known)
-    words = [*engine.launch, *(engine.tensor_parallel if case.tp > 1 else ()), *(word for item in added for word in item.append)]
-    values = {"{target}": target, "{draft}": draft, "{draft_json}": json.dumps(draft), "{gamma}": str(case.spec.gamma), "{tp}": str(case.tp)}
+    launch = next(item for item in engine.launches if item.when is None or item.when.holds(case.known))
+    gguf = [info.path for info in case.files if info.path.endswith(".gguf")]
+    values = {
+        "{target}": target,
+        "{target_gguf}": f"{target}.gguf",
+        "{draft}": draft,
+        "{draft_json}": json.dumps(draft),
+        "{gguf}": f"{draft}/{gguf[0]}" if gguf else f"{draft}.gguf",
+        "{gamma}": str(case.spec.gamma),
+        "{tp}": str(case.tp),
+    }
+    if launch.before:
+        lines.append(_filled(launch.before, {name: shlex.quote(value) for name, value in values.items()}))
+    words = [*launch.words, *(engine.tensor_parallel if case.tp > 1 else ()), *(word for item in added for word in item.append)]
     environment = [item.environment for item in added if item.environment]
     lines.append(" ".join([*environment, shlex.join(_filled(word, values) for word in words)]))
     return "\n".join(lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import PurePath
 
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.engines.rules import Facts
@@ -13,12 +12,14 @@ from speculators_convert.spec import AttentionKind, DraftSpec, expected_shapes
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _PLAIN = {"BF16", "F16", "F32", "F64"}
+_HEADS = ("markov_head.", "confidence_head.")
+_QUANTIZED_PARTS = ("_scale", "_scale_inv", "_scale_2", "_packed", "_shape", "_zero_point", "_g_idx")
 _OWNED_BY_TARGET = {"d2t", "t2d"}
 
 
 def facts(spec: DraftSpec, checkpoint: Checkpoint, tp_degrees: tuple[int, ...] = (), pairing: Pairing | None = None) -> Facts:
     """All facts by name; None where the file does not tell."""
-    return {**_identity(spec, checkpoint), **_geometry(spec, checkpoint, pairing), **_attention(spec), **_heads(spec, tp_degrees), **_tensors(spec, checkpoint)}
+    return {**_identity(spec, checkpoint), **_geometry(spec, checkpoint, pairing), **_attention(spec), **_heads(spec, checkpoint, tp_degrees), **_tensors(spec, checkpoint)}
 
 
 def target_name(spec: DraftSpec) -> str:
@@ -66,15 +67,17 @@ def _attention(spec: DraftSpec) -> dict[str, JsonValue]:
         "sliding_causal": spec.sliding_causal,
         "theta_stated": not any(item.fact == "rope_theta_default" for item in spec.evidence),
         "rope_extra": ", ".join(spec.rope.ignored),
+        "rope_mrope": any(key.startswith("mrope") for key in spec.rope.ignored),
         "hidden_act": spec.hidden_act,
     }
 
 
-def _heads(spec: DraftSpec, tp_degrees: tuple[int, ...]) -> dict[str, JsonValue]:
+def _heads(spec: DraftSpec, checkpoint: Checkpoint, tp_degrees: tuple[int, ...]) -> dict[str, JsonValue]:
     return {
         "reduced": spec.reduced_vocabulary,
         "d2t": spec.d2t.value,
         "markov": spec.markov.kind.value if spec.markov and spec.markov.kind and spec.markov.rank else "none",
+        "markov_top_level": _markov_top_level(spec, checkpoint),
         "confidence": spec.confidence is not None,
         "tp_refused": ", ".join(str(tp) for tp in tp_degrees if not tp_fits(spec, tp)),
         "tp_possible": not tp_degrees or any(tp_fits(spec, tp) for tp in tp_degrees),
@@ -82,21 +85,35 @@ def _heads(spec: DraftSpec, tp_degrees: tuple[int, ...]) -> dict[str, JsonValue]
 
 
 def _tensors(spec: DraftSpec, checkpoint: Checkpoint) -> dict[str, JsonValue]:
-    missing = [role for role in expected_shapes(spec) if role not in spec.tensors]
+    missing = [role for role in expected_shapes(spec) if role not in spec.tensors and role != "t2d"]
     renamed = sorted(ref.name for role, ref in spec.tensors.items() if ref.name != role)
+    beyond = sorted(ref.name for role, ref in spec.tensors.items() if ref.name not in (role, f"model.{role}") or (role.startswith(_HEADS) and ref.name != role))
+    unknown = [name for name in spec.unknown_tensors if not name.endswith(_QUANTIZED_PARTS) and not (spec.attention_sinks and "sink" in name)]
     return {
         "own_head": "lm_head.weight" in spec.tensors,
-        "missing": ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else ""),
-        "unknown": ", ".join(spec.unknown_tensors[:3]) + (", ..." if len(spec.unknown_tensors) > 3 else ""),
-        "renamed": ", ".join(renamed[:3]) + (", ..." if len(renamed) > 3 else ""),
-        "container": "gguf" if any(PurePath(info.path).suffix == ".gguf" for info in checkpoint.files) and not checkpoint.headers else "safetensors",
+        "missing": _some(missing),
+        "unknown": _some(unknown),
+        "renamed": _some(renamed),
+        "renamed_beyond_model": _some(beyond),
+        "gguf_architecture": next((item.metadata.get("general.architecture") for item in checkpoint.gguf.values()), None),
+        "container": "gguf" if checkpoint.gguf else "safetensors",
     }
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
 def tp_fits(spec: DraftSpec, tp: int) -> bool:
     """Whether the heads divide over `tp` ranks: heads % tp == 0, and kv % tp == 0 or tp % kv == 0 (SGLang 0.5.23 `models/dflash.py`)."""
     heads, kv = spec.num_attention_heads, spec.num_key_value_heads
     return (heads is None or heads % tp == 0) and (not kv or kv % tp == 0 or tp % kv == 0)
+
+
+def _markov_top_level(spec: DraftSpec, checkpoint: Checkpoint) -> bool:
+    """Whether rank and kind of the Markov head stand at the top of the config, where model classes read them; an absent kind is read as vanilla."""
+    kind = spec.markov.kind.value if spec.markov and spec.markov.kind else "vanilla"
+    return type(checkpoint.config.get("markov_rank")) is int and checkpoint.config.get("markov_head_type", "vanilla") == kind
 
 
 def _verifier_kind(name: str | None) -> str:

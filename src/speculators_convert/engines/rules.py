@@ -69,6 +69,15 @@ class Rule(Model):
     decides: str
     reason: str = Field(description="May name facts in braces")
     source: str
+    overrides: bool = Field(default=False, description="When it holds, no other rule is looked at")
+
+
+class Launch(Model):
+    """A command, and a line to run before it. The first whose condition holds is taken."""
+
+    when: Condition | None = None
+    before: str = ""
+    words: tuple[str, ...] = Field(description="With {target}, {draft}, {draft_json}, {gguf}, {target_gguf} and {gamma}")
 
 
 class Addition(Model):
@@ -101,7 +110,7 @@ class Engine(Model):
     engine: str
     version: str
     read: str = Field(description="What the rules were read from, or run against")
-    launch: tuple[str, ...] = Field(description="Words of the command, with {target}, {draft}, {draft_json} and {gamma}")
+    launches: tuple[Launch, ...] = Field(min_length=1)
     tensor_parallel: tuple[str, ...] = Field(default=(), description="Words for a degree above 1, with {tp}")
     additions: tuple[Addition, ...] = ()
     preparations: tuple[Preparation, ...] = ()
