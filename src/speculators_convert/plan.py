@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, mo
 
 from speculators_convert.container.header import HeaderFault, tensor_size_bytes
 from speculators_convert.model import Model, canonical_json, sha256_hex
+from speculators_convert.rank_manifest import RankManifest
 
 Origin = Kind["draft", "target"]
 """Which source a range is read from."""
@@ -212,6 +213,7 @@ class RewritePlan(Model):
     files: tuple[OutputFile, ...]
     dropped: tuple[Dropped, ...] = ()
     notes: tuple[str, ...] = Field(default=(), description="What a user of the output should know")
+    ranks: RankManifest | None = Field(default=None, description="Which rows each rank holds, when heads are split; the writer adds the digests and writes it as a file")
 
     @property
     def size_bytes(self) -> int:

@@ -1,15 +1,37 @@
-"""Gather what a layout needs beside the draft: tables, and the comparison of the two heads. The step between reading and planning."""
+"""Gather what a layout needs beside the draft: tables, the comparison of the two heads, the vocabulary to keep.
+
+The step between reading and planning, and the last one that reads before `write`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from speculators_convert.checkpoint import Checkpoint
+import numpy as np
+from numpy.typing import NDArray
+
+from speculators_convert.checkpoint import MAX_DOCUMENT_BYTES, Checkpoint, parse_document
+from speculators_convert.errors import SourceError, UsageError
 from speculators_convert.head_comparison import compare_heads
-from speculators_convert.layouts.base import Layout, Options
+from speculators_convert.layouts.base import Kept, Layout, Options
+from speculators_convert.pairing import text_config
+from speculators_convert.reduce import always_kept, choose, count_tokens, from_mask
 from speculators_convert.sources import Source
-from speculators_convert.spec import DraftSpec
+from speculators_convert.spec import DraftSpec, known
 from speculators_convert.vocabulary import read_tables
+
+MAX_MASK_BYTES = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """`--reduce-vocab`: a size or a t2d mask file, and the corpus that is counted."""
+
+    what: str
+    corpus: Path | None = None
 
 
 def gather(layout: Layout, spec: DraftSpec, checkpoint: Checkpoint, sources: tuple[Source, Source | None], chosen: Options) -> Options:
@@ -20,3 +42,57 @@ def gather(layout: Layout, spec: DraftSpec, checkpoint: Checkpoint, sources: tup
     if layout.compares_heads and chosen.pairing is not None and target is not None:
         heads = compare_heads(source, spec, tables, target, chosen.pairing)
     return replace(chosen, tables=tables, heads=heads)
+
+
+def kept_vocabulary(reduction: Reduction, spec: DraftSpec, target: Source | None, target_checkpoint: Checkpoint | None) -> Kept:
+    """The ids that `reduction` keeps; the target's tokenizer says which must stay."""
+    if target is None or target_checkpoint is None:
+        raise UsageError("which tokens must stay is written in the target's tokenizer", where="--reduce-vocab", expected="a target", hint="pass --target REF")
+    vocab_size = known(spec.target_vocab_size, "vocab_size")
+    documents = target_checkpoint.documents
+    configs = [text_config(dict(target_checkpoint.config)), *(item for item in [documents.get("generation_config.json")] if isinstance(item, dict))]
+    always = always_kept(_tokenizer(target), configs)
+    counts = None if reduction.corpus is None else count_tokens(_lines(reduction.corpus), vocab_size, str(reduction.corpus))
+    if not reduction.what.isdecimal():
+        return from_mask(_mask(Path(reduction.what)), vocab_size, always, counts)
+    if counts is None:
+        raise UsageError(
+            "a vocabulary of a given size is chosen by how often tokens occur",
+            where="--reduce-vocab",
+            measured=reduction.what,
+            expected="a corpus",
+            hint="pass --corpus FILE, JSON Lines with token ids",
+        )
+    return choose(counts, int(reduction.what), always)
+
+
+def _tokenizer(target: Source) -> object:
+    found = next((info for info in target.files() if info.path == "tokenizer.json" and not info.refused), None)
+    if found is None or found.size_bytes > MAX_DOCUMENT_BYTES:
+        raise UsageError("the target has no tokenizer.json that can be read", where=target.id.name, hint="pass a target with its tokenizer")
+    try:
+        return parse_document(target.read(found.path, 0, found.size_bytes))
+    except (ValueError, RecursionError) as error:
+        raise SourceError("the target's tokenizer.json is not valid JSON", where=target.id.name, measured=str(error)[:80]) from error
+
+
+def _mask(path: Path) -> NDArray[np.generic]:
+    try:
+        if path.stat().st_size > MAX_MASK_BYTES:
+            raise UsageError("the mask is too large", where=str(path), measured=f"{path.stat().st_size} bytes", expected=f"at most {MAX_MASK_BYTES}")
+        loaded = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+    except OSError as error:
+        raise SourceError(f"cannot read the mask ({error.strerror})", where=str(path), hint="--reduce-vocab takes a number or a .npy file") from error
+    except (ValueError, EOFError) as error:
+        raise UsageError("not a plain .npy array", where=str(path), measured=str(error)[:80], expected="the t2d.npy that speculators writes") from error
+    if not isinstance(loaded, np.ndarray):
+        raise UsageError("not a plain .npy array", where=str(path), measured=type(loaded).__name__, expected="the t2d.npy that speculators writes")
+    return loaded
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            yield from file
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"cannot read the corpus ({error})", where=str(path)) from error

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speculators_convert.plan import Copy, Gather, Literal, Rows, Segment, Text
+from speculators_convert.runs import flags_of
 from speculators_convert.sources import Source
 
 Read = Callable[[str, int, int], bytes]
@@ -30,11 +31,6 @@ def stream(segment: Segment, sources: Mapping[str, Source], chunk_bytes: int) ->
         yield from _gathered(segment, sources[segment.source].read, chunk_bytes)
 
 
-def taken(runs: tuple[int, ...]) -> NDArray[np.bool_]:
-    """One flag per row from alternating run lengths: False, True, False, ..."""
-    return np.repeat(np.arange(len(runs)) % 2 == 1, runs)
-
-
 def _repeated(segment: Literal, chunk_bytes: int) -> Iterator[bytes]:
     at_once = max(1, chunk_bytes // max(1, len(segment.data)))
     for start in range(0, segment.count, at_once):
@@ -42,7 +38,7 @@ def _repeated(segment: Literal, chunk_bytes: int) -> Iterator[bytes]:
 
 
 def _rows(segment: Rows, read: Read, chunk_bytes: int) -> Iterator[Chunk]:
-    from_source = taken(segment.runs)
+    from_source = flags_of(segment.runs)
     template = np.frombuffer(b"".join(bytes(piece.take) + piece.pad for piece in segment.pieces), np.uint8)
     filler = np.frombuffer(segment.filler, np.uint8)
     at_once = max(1, chunk_bytes // segment.output_row_bytes)
@@ -71,7 +67,7 @@ def _spread(segment: Rows, rows: NDArray[np.uint8], template: NDArray[np.uint8])
 
 
 def _gathered(segment: Gather, read: Read, chunk_bytes: int) -> Iterator[Chunk]:
-    wanted = taken(segment.runs)
+    wanted = flags_of(segment.runs)
     at_once = max(1, chunk_bytes // segment.row_bytes)
     for first in range(0, wanted.size, at_once):
         here = wanted[first : first + at_once]

@@ -16,11 +16,12 @@ from pathlib import Path
 
 from speculators_convert.claim import claimed
 from speculators_convert.errors import SourceError, UsageError, WriteError
-from speculators_convert.model import pretty_json
+from speculators_convert.model import pretty_json, sha256_hex
 from speculators_convert.plan import OutputFile, RewritePlan
+from speculators_convert.rank_manifest import MANIFEST_NAME, RankManifest
 from speculators_convert.receipt import RECEIPT_NAME, Digest, Receipt, Rewrite, Subject, TensorDigest
 from speculators_convert.segments import Chunk, stream
-from speculators_convert.sources import FileInfo, LocalSource, Source, StreamedSource, safe_path
+from speculators_convert.sources import FileInfo, Source, StreamedSource, safe_path
 from speculators_convert.version import __version__
 
 CHUNK_BYTES = 1024 * 1024
@@ -51,6 +52,8 @@ def execute(plan: RewritePlan, source: Source, out: Path, *, target: Source | No
         for item in sources.values():
             if isinstance(item, StreamedSource):
                 item.verify()
+            if plan.ranks is not None:
+                subjects.append(_write_ranks(folder, plan.ranks, tensors))
         _refuse_stale(before, {origin: _listing(item) for origin, item in sources.items()})
         receipt = _receipt(plan, subjects, tensors)
         _write_bytes(folder / RECEIPT_NAME, pretty_json(receipt.document()).encode())
@@ -161,6 +164,17 @@ def _write_bytes(path: Path, data: bytes) -> None:
         os.close(descriptor)
 
 
+def _write_ranks(folder: Path, planned: RankManifest, tensors: Iterable[TensorDigest]) -> Subject:
+    """The manifest of split heads, with the digest of each rank's share."""
+    found = {(tensor.file, tensor.name): tensor.sha256 for tensor in tensors}
+    filled = [
+        tensor.model_copy(update={"slices": tuple(item.model_copy(update={"sha256": found[item.file, tensor.name]}) for item in tensor.slices)}) for tensor in planned.tensors
+    ]
+    data = pretty_json(planned.model_copy(update={"tensors": tuple(filled)}).model_dump(mode="json")).encode()
+    _write_bytes(folder / MANIFEST_NAME, data)
+    return Subject(name=MANIFEST_NAME, digest=Digest(sha256=sha256_hex(data)))
+
+
 def _receipt(plan: RewritePlan, subjects: list[Subject], tensors: list[TensorDigest]) -> Receipt:
     rewrite = Rewrite(
         tool="spec-convert",
@@ -178,23 +192,32 @@ def _receipt(plan: RewritePlan, subjects: list[Subject], tensors: list[TensorDig
 
 
 def _listing(source: Source) -> dict[str, tuple[FileInfo, str]]:
-    """Each file with a mark that changes when the file does."""
-    return {info.path: (info, _mark(source, info.path)) for info in source.files()}
+    """Each file, and each file behind a view, with a mark that changes when the file does."""
+    behind = getattr(source, "inner", None)
+    listing = {f"{path} (behind)": found for path, found in _listing(behind).items()} if behind is not None else {}
+    root = _root(source)
+    listing.update({info.path: (info, _mark(root / info.path) if root else "") for info in source.files()})
+    return listing
 
 
-def _mark(source: Source, path: str) -> str:
-    if not isinstance(source, LocalSource):
-        return ""
+def _root(source: Source) -> Path | None:
+    """The folder of a source on this machine."""
+    root = getattr(source, "root", None)
+    return root if isinstance(root, Path) else None
+
+
+def _mark(path: Path) -> str:
     try:
-        found = (source.root / path).stat()
+        found = path.stat()
     except OSError:
-        return "gone"
+        return "none"
     return f"{found.st_ino} {found.st_mtime_ns}"
 
 
 def _refuse_inside(out: Path, source: Source) -> None:
-    if isinstance(source, LocalSource) and out.parent.resolve().is_relative_to(source.root):
-        raise UsageError("the output would lie inside the source", where=str(out), measured=str(source.root), expected="a folder outside the source", hint="pass another --out")
+    root = _root(source)
+    if root and out.parent.resolve().is_relative_to(root):
+        raise UsageError("the output would lie inside the source", where=str(out), measured=str(root), expected="a folder outside the source", hint="pass another --out")
 
 
 def _refuse_changed(plan: RewritePlan, listing: Mapping[str, Mapping[str, tuple[FileInfo, str]]]) -> None:

@@ -117,7 +117,7 @@ def test_a_sharded_source_becomes_one_file_with_the_same_tensors(fixtures_folder
 
 
 def test_a_large_draft_is_split_with_an_index_and_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("speculators_convert.layouts.assemble.MAX_SHARD_BYTES", 700)
+    monkeypatch.setattr("speculators_convert.layouts.parts.MAX_SHARD_BYTES", 700)
     split = normalize_draft(MemorySource(synthetic_draft(layers=3)), tmp_path / "split")
     shards = sorted(split.folder.glob("model-*.safetensors"))
     assert len(shards) > 3

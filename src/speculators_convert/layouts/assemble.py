@@ -1,66 +1,26 @@
-"""From tensors and a config to a plan: order, sharding, headers, index, side files. All layouts share it.
-
-Order of tensors in the output: wide elements first (so that each tensor starts at a multiple of its element size), then
-by name. Files: one, or shards of at most 5 GB of tensor data filled in that order; a larger tensor has a shard of its
-own. Both depend only on the tensors, so writing a rewritten draft again gives the same bytes.
-"""
+"""From tensors and a config to a plan: weight files, config, index, side files, and the account of what is left out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from speculators_convert.checkpoint import Checkpoint
-from speculators_convert.container.header import DTYPE_BITS, Tensor, encode, tensor_size_bytes
 from speculators_convert.container.index import INDEX_NAME, encode_index
 from speculators_convert.errors import RefusedError
+from speculators_convert.layouts.parts import METADATA, Part, weight_files
 from speculators_convert.layouts.side_files import side_files
+from speculators_convert.layouts.tp_heads import split
 from speculators_convert.model import JsonValue, pretty_json
-from speculators_convert.plan import Copy, Dropped, Gather, Input, InputFile, Literal, OutputFile, OutputTensor, RewritePlan, Rows, Segment, Text, unaccounted
+from speculators_convert.plan import Copy, Dropped, Gather, Input, InputFile, OutputFile, RewritePlan, Rows, Text, unaccounted
 from speculators_convert.sources import SourceId
-from speculators_convert.spec import DraftSpec, TensorRef
+from speculators_convert.spec import DraftSpec
 
-MAX_SHARD_BYTES = 5_000_000_000
-METADATA = {"format": "pt"}
 _WITHOUT_EFFECT = {
     "verifier_lm_head.": "a copy of the target's head, used in training only",
     "verifier_norm.": "a copy of the target's norm, used in training only",
     "rotary_emb.": "computed from the config",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A tensor to write: what it is called, its shape, its bytes, and what they are made of."""
-
-    name: str
-    role: str
-    dtype: str
-    shape: tuple[int, ...]
-    segments: tuple[Segment, ...]
-    sources: tuple[str, ...]
-    copied: bool = True
-    why: str = ""
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of data."""
-        return tensor_size_bytes(self.dtype, self.shape)
-
-
-def copied(role: str, ref: TensorRef, *, name: str | None = None, why: str = "") -> Part:
-    """A tensor of the draft, byte for byte."""
-    return Part(name or role, role, ref.dtype, ref.shape, (Copy(file=ref.file, start=ref.start, stop=ref.stop),), (source_name(ref),), why=why)
-
-
-def source_name(ref: TensorRef, origin: str = "draft") -> str:
-    """How a plan names a source tensor."""
-    return f"{origin}:{ref.file}:{ref.name}"
-
-
-def dropped(ref: TensorRef, why: str) -> Dropped:
-    """A source tensor that is left out."""
-    return Dropped(kind="tensor", name=f"{ref.file}:{ref.name}", why=why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +32,16 @@ class Draft:
     parts: Sequence[Part]
     dropped: Sequence[Dropped] = ()
     notes: Sequence[str] = ()
+    tp: int | None = None
+    """Split the heads over that many ranks."""
 
 
 def assemble(draft: Draft, spec: DraftSpec, checkpoint: Checkpoint, *, target: Checkpoint | None = None) -> RewritePlan:
     """The whole plan; it accounts for each file and tensor of the source."""
     refuse_unportable(spec, checkpoint)
     copies, left_out = side_files(checkpoint)
-    weights = weight_files(draft.parts)
+    whole, shares, ranks = split(draft.parts, draft.tp) if draft.tp is not None else (draft.parts, [], None)
+    weights = [*weight_files(whole), *shares]
     config = OutputFile(path="config.json", **_text(pretty_json(draft.config)))
     unused = [*draft.dropped, *_unknown(spec, checkpoint), *left_out, *_metadata(checkpoint)]
     plan = RewritePlan(
@@ -86,54 +49,15 @@ def assemble(draft: Draft, spec: DraftSpec, checkpoint: Checkpoint, *, target: C
         source=_input(checkpoint.id),
         target=_input(target.id) if target else None,
         inputs=(*_inputs(checkpoint), *_read_of(target, weights)),
-        files=tuple(sorted((config, *weights, *_index(weights), *copies), key=lambda file: file.path)),
+        files=tuple(sorted((config, *weights, *_index([file for file in weights if file.rank is None]), *copies), key=lambda file: file.path)),
         dropped=tuple(sorted(unused, key=lambda item: (item.kind, item.name))),
         notes=tuple(draft.notes),
+        ranks=ranks,
     )
     missing = unaccounted(plan, (f"{location.file}:{name}" for name, location in checkpoint.tensors.items()))
     if missing:
         raise AssertionError(f"the layout forgot {missing[0]}")
     return plan
-
-
-def weight_files(parts: Iterable[Part]) -> list[OutputFile]:
-    """The safetensors files for `parts`."""
-    shards: list[list[Part]] = []
-    room = 0
-    for part in sorted(parts, key=lambda item: (-DTYPE_BITS[item.dtype], item.name)):
-        if not shards or part.size_bytes > room:
-            shards.append([])
-            room = MAX_SHARD_BYTES
-        shards[-1].append(part)
-        room -= part.size_bytes
-    if len(shards) == 1:
-        return [weight_file("model.safetensors", shards[0])]
-    return [weight_file(f"model-{number:05d}-of-{len(shards):05d}.safetensors", shard) for number, shard in enumerate(shards, 1)]
-
-
-def weight_file(path: str, parts: Sequence[Part], metadata: dict[str, str] | None = None, rank: int | None = None) -> OutputFile:
-    """One safetensors file that holds `parts` in the given order."""
-    header = encode((Tensor(part.name, part.dtype, part.shape, 0, part.size_bytes) for part in parts), METADATA if metadata is None else metadata)
-    segments: list[Segment] = [Literal(data=header[:8]), Text(text=header[8:].decode())]
-    tensors, position = list[OutputTensor](), len(header)
-    for part in parts:
-        stop = position + part.size_bytes
-        segments.extend(part.segments)
-        tensors.append(
-            OutputTensor(
-                name=part.name,
-                role=part.role,
-                dtype=part.dtype,
-                shape=part.shape,
-                start=position,
-                stop=stop,
-                made="copied" if part.copied else "computed",
-                sources=part.sources,
-                why=part.why,
-            )
-        )
-        position = stop
-    return OutputFile(path=path, size_bytes=position, segments=tuple(segments), tensors=tuple(tensors), rank=rank)
 
 
 def refuse_unportable(spec: DraftSpec, checkpoint: Checkpoint) -> None:

@@ -35,6 +35,8 @@ class Options:
     """Each row of the draft's head against the target's."""
     rank_pad: int = DEFAULT_RANK_PAD
     """Columns that a dense rewrite adds to the Markov rank."""
+    tp: int | None = None
+    """Ranks to split the vocabulary-parallel heads over, with `--tp`."""
     kept: Kept | None = None
     """The vocabulary to reduce to, with `--reduce-vocab`."""
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from speculators_convert.layouts.assemble import Part
 from speculators_convert.layouts.padding import columns, computed, constant, range_of, rows_of, scattered
+from speculators_convert.layouts.parts import Part
 from speculators_convert.plan import Segment
 from speculators_convert.spec import ConfidenceHead, TensorRef
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from speculators_convert.container.header import DTYPE_BITS
 from speculators_convert.errors import RefusedError
-from speculators_convert.layouts.assemble import Part, source_name
+from speculators_convert.layouts.parts import Part, source_name
 from speculators_convert.plan import Copy, Literal, Piece, Rows, Segment
 from speculators_convert.spec import TensorRef
 
@@ -67,23 +67,3 @@ def constant(values: Sequence[float], dtype: str, count: int = 1) -> Literal:
 def computed(role: str, ref: TensorRef, shape: tuple[int, ...], segments: Sequence[Segment], why: str) -> Part:
     """A tensor made of another one's bytes and constants."""
     return Part(role, role, ref.dtype, shape, tuple(segments), (source_name(ref),), copied=False, why=why)
-
-
-def runs_of(target_ids: Sequence[int], rows: int) -> tuple[int, ...]:
-    """Alternating run lengths (left out, taken, ...) of ascending ids among `rows` rows."""
-    if not target_ids:
-        return (rows,)
-    runs, position, taken = list[int](), 0, 0
-    for target in target_ids:
-        if taken and target == position:
-            taken += 1
-        else:
-            if taken:
-                runs.append(taken)
-            runs.append(target - position)
-            taken = 1
-        position = target + 1
-    runs.append(taken)
-    if rows > position:
-        runs.append(rows - position)
-    return tuple(runs)

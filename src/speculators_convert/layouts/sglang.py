@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.errors import RefusedError
-from speculators_convert.layouts.assemble import Draft, assemble, copied, dropped
+from speculators_convert.layouts.assemble import Draft, assemble
 from speculators_convert.layouts.base import Options
 from speculators_convert.layouts.native_config import native_config
+from speculators_convert.layouts.parts import copied, dropped
 from speculators_convert.layouts.speculators import owned_notes
 from speculators_convert.pairing import Pairing
 from speculators_convert.plan import RewritePlan
@@ -46,7 +47,7 @@ class SglangLayout:
             dropped(ref, _SHARED if role.endswith(".weight") else "the vocabulary is full, so there is nothing to map") for role, ref in spec.tensors.items() if role in shared
         ]
         notes = [*owned_notes(spec, options.pairing), *serving_notes(spec)]
-        return assemble(Draft(self.name, native_config(spec), parts, unused, notes), spec, checkpoint)
+        return assemble(Draft(self.name, native_config(spec), parts, unused, notes, tp=options.tp), spec, checkpoint)
 
 
 def refuse_unservable(spec: DraftSpec, pairing: Pairing | None) -> None:

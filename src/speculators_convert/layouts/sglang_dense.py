@@ -9,14 +9,15 @@ from __future__ import annotations
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.errors import RefusedError, UsageError
 from speculators_convert.head_comparison import HeadComparison
-from speculators_convert.layouts.assemble import Draft, assemble, copied, dropped
+from speculators_convert.layouts.assemble import Draft, assemble
 from speculators_convert.layouts.base import Options
 from speculators_convert.layouts.dense_heads import Widening
 from speculators_convert.layouts.native_config import EXTRA_TABLE, native_config
-from speculators_convert.layouts.padding import runs_of
+from speculators_convert.layouts.parts import copied, dropped
 from speculators_convert.layouts.sglang import refuse_unservable, serving_notes
 from speculators_convert.pairing import Pairing
 from speculators_convert.plan import RewritePlan
+from speculators_convert.runs import runs_of_ids
 from speculators_convert.spec import D2T, DraftSpec, MarkovHead, known
 
 MAX_RANK_PAD = 1024
@@ -45,7 +46,7 @@ class SglangDenseLayout:
         kept = {role: ref for role, ref in spec.tensors.items() if role not in _REPLACED}
         parts = [widening.part(role, ref) or copied(role, ref) for role, ref in kept.items()]
         unused = [dropped(ref, _REPLACED[role]) for role, ref in spec.tensors.items() if role in _REPLACED]
-        return assemble(Draft(self.name, _config(spec, widening), parts, unused, list(serving_notes(spec))), spec, checkpoint, target=pairing.target)
+        return assemble(Draft(self.name, _config(spec, widening), parts, unused, list(serving_notes(spec)), tp=options.tp), spec, checkpoint, target=pairing.target)
 
 
 def _config(spec: DraftSpec, widening: Widening) -> dict[str, object]:
@@ -64,7 +65,7 @@ def _widening(spec: DraftSpec, options: Options) -> Widening:
     if len(ids) != spec.draft_vocab_size:
         raise RefusedError("d2t does not name a target id for each row", where="d2t", measured=len(ids), expected=spec.draft_vocab_size, hint="run inspect for the reason")
     rank = known(spec.markov.rank if spec.markov else None, "markov_rank")
-    return Widening(rank, options.rank_pad, known(spec.hidden_size, "hidden_size"), vocabulary, runs_of(ids, vocabulary), spec.confidence)
+    return Widening(rank, options.rank_pad, known(spec.hidden_size, "hidden_size"), vocabulary, runs_of_ids(ids, vocabulary), spec.confidence)
 
 
 def _demand_target(options: Options) -> Pairing:

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.errors import RefusedError
-from speculators_convert.layouts.assemble import Draft, assemble, copied, dropped
-from speculators_convert.layouts.base import Options
+from speculators_convert.layouts.assemble import Draft, assemble
+from speculators_convert.layouts.base import Kept, Options
 from speculators_convert.layouts.native_config import EXTRA_TABLE, backbone_keys, head_keys
+from speculators_convert.layouts.parts import copied, dropped
+from speculators_convert.layouts.reduced import GATHERED, reduced_parts, reduced_spec
 from speculators_convert.model import JsonValue
 from speculators_convert.pairing import Pairing
 from speculators_convert.plan import RewritePlan
@@ -37,12 +39,23 @@ class SpeculatorsLayout:
             raise RefusedError(
                 "d2t holds absolute ids, which no reader of this layout expects", where="d2t", measured="absolute", expected="offsets", hint="write d2t as target id minus draft id"
             )
-        owned = verifier_owned(spec)
+        paired = verifier(spec, options.pairing)
         notes = list(owned_notes(spec, options.pairing))
+        if options.kept is not None:
+            return self._reduced(spec, checkpoint, options, options.kept, paired)
+        owned = verifier_owned(spec)
         parts = [copied(role, ref) for role, ref in spec.tensors.items() if role not in owned]
         unused = [dropped(ref, _VERIFIER_OWNED) for role, ref in spec.tensors.items() if role in owned]
-        config = speculators_config(spec, verifier(spec, options.pairing))
-        return assemble(Draft(self.name, config, parts, unused, notes), spec, checkpoint)
+        return assemble(Draft(self.name, speculators_config(spec, paired), parts, unused, notes, tp=options.tp), spec, checkpoint)
+
+    def _reduced(self, spec: DraftSpec, checkpoint: Checkpoint, options: Options, kept: Kept, paired: Verifier) -> RewritePlan:
+        """Cut the vocabulary down on the way."""
+        after = reduced_spec(spec, kept)
+        parts = reduced_parts(spec, kept, options.pairing)
+        parts += [copied(role, ref) for role, ref in spec.tensors.items() if role not in (*GATHERED, "embed_tokens.weight")]
+        unused = [dropped(ref, _VERIFIER_OWNED) for role, ref in spec.tensors.items() if role == "embed_tokens.weight"]
+        draft = Draft(self.name, speculators_config(after, paired), parts, unused, [f"the vocabulary was reduced: {kept.why}"], tp=options.tp)
+        return assemble(draft, spec, checkpoint, target=options.pairing.target if options.pairing else None)
 
 
 def speculators_config(spec: DraftSpec, paired: Verifier) -> dict[str, JsonValue]:
