@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from speculators_convert.plan import RewritePlan
     from speculators_convert.receipt import Receipt
     from speculators_convert.smoke_result import SmokeOptions, SmokeResult
+    from speculators_convert.values import ValueFacts
 
 DEFAULT_LAYOUT = "speculators"
 Progress = Callable[[int, int, str], None]
@@ -39,6 +40,7 @@ class Inspection:
     """All that one look at a checkpoint gathered."""
 
     source: Source
+    target_source: Source | None
     checkpoint: Checkpoint
     reading: Reading | None
     tables: VocabularyTables | None
@@ -53,28 +55,35 @@ class Inspection:
         return self.reading.spec
 
 
-def inspect(reference: str, *, target: str | None = None, tp: Iterable[int] = (), settings: Settings | None = None) -> Report:
-    """Look at a checkpoint (a folder) without loading weights; see `findings.Report`. `SourceError` when it cannot be read."""
-    return look(reference, target=target, tp=tp, settings=settings).report
+def inspect(reference: str, *, target: str | None = None, tp: Iterable[int] = (), settings: Settings | None = None, deep: bool = False, progress: Progress = no_progress) -> Report:
+    """Look at a checkpoint; see `findings.Report`. With `deep` all weights are read once, streaming; else none. `SourceError` when it cannot be read."""
+    return look(reference, target=target, tp=tp, settings=settings, deep=deep, progress=progress).report
 
 
-def look(reference: str, *, target: str | None = None, tp: Iterable[int] = (), settings: Settings | None = None) -> Inspection:
+def look(
+    reference: str, *, target: str | None = None, tp: Iterable[int] = (), settings: Settings | None = None, deep: bool = False, progress: Progress = no_progress
+) -> Inspection:
     """`inspect` with the values that later stages need."""
     source, stated, degrees = open_source(reference), settings or Settings(), tuple(sorted(set(tp)))
     checkpoint = collect(source)
     detection = detect(checkpoint)
     reading = detection.format.read(checkpoint, stated) if detection.format else None
     tables = read_tables(checkpoint) if reading else None
-    pairing = None
-    if target is not None:
-        target_source = open_source(target)
-        pairing = collect_pairing(source, reading.spec if reading else None, tables, target_source, collect(target_source))
-    evidence = checks.Evidence(
-        checkpoint=checkpoint, settings=stated, tp_degrees=degrees, format_name=detection.format.name if detection.format else None,
-        reading=reading, spec=reading.spec if reading else None, tables=tables, pairing=pairing,
-    )  # fmt: skip
-    findings, skipped = checks.run(evidence)
     spec = reading.spec if reading else None
+    target_source = open_source(target) if target is not None else None
+    pairing = collect_pairing(source, spec, tables, target_source, collect(target_source)) if target_source else None
+    evidence = checks.Evidence(
+        checkpoint=checkpoint,
+        settings=stated,
+        tp_degrees=degrees,
+        format_name=detection.format.name if detection.format else None,
+        reading=reading,
+        spec=spec,
+        tables=tables,
+        pairing=pairing,
+        values=_values(source, checkpoint, spec, tables, target_source, pairing, progress) if deep else None,
+    )
+    findings, skipped = checks.run(evidence)
     report = Report(
         tool_version=__version__,
         source=SourceInfo(
@@ -93,7 +102,21 @@ def look(reference: str, *, target: str | None = None, tp: Iterable[int] = (), s
         skipped=skipped,
         engines=engines.verdicts(spec, checkpoint, reference, degrees, pairing=pairing) if spec else (),
     )
-    return Inspection(source, checkpoint, reading, tables, pairing, report)
+    return Inspection(source, target_source, checkpoint, reading, tables, pairing, report)
+
+
+def _values(
+    source: Source, checkpoint: Checkpoint, spec: DraftSpec | None, tables: VocabularyTables | None, target_source: Source | None, pairing: Pairing | None, progress: Progress
+) -> ValueFacts:
+    """What the weights themselves say, and with a target each shared row."""
+    from speculators_convert.values import scan, shared_rows  # noqa: PLC0415
+
+    with streamed(source) as stream:
+        facts = scan(stream, checkpoint, progress=lambda done, total, _: progress(done, total, "reading weights"))
+    if spec is None or target_source is None or pairing is None:
+        return facts
+    theirs = {role: location for role, location in (("embed_tokens.weight", pairing.embed), ("lm_head.weight", pairing.head)) if location is not None}
+    return replace(facts, rows=shared_rows(source, spec.tensors, tables.targets(spec.d2t) if tables else None, target_source, theirs))
 
 
 def refuse_errors(inspection: Inspection) -> None:

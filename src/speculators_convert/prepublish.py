@@ -59,7 +59,7 @@ def gate(request: GateRequest, *, note: Note = silent) -> GateReport:
 
 
 def _judge(request: GateRequest, policy: GatePolicy, shown: str, note: Note) -> GateReport:
-    inspection = look(request.reference, target=request.target, tp=policy.tp_degrees)
+    inspection = look(request.reference, target=request.target, tp=policy.tp_degrees, deep=True)
     evidence = tuple(read_evidence(path) for path in request.evidence)
     digest = target_digest = None
     if any(item.result for item in evidence):
