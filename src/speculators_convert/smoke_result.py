@@ -24,6 +24,9 @@ class SmokeOptions(Model):
     prompts: str | None = Field(default=None, description="Prompt file; without it the built-in texts, through the target's tokenizer")
     max_new_tokens: int = Field(default=64, ge=1)
     batch_size: int = Field(default=1, ge=1)
+    temperature: float = Field(default=0, ge=0, allow_inf_nan=False, description="0 is greedy; else both models are sampled at this temperature")
+    seed: int = Field(default=0, ge=0)
+    timeout_seconds: float = Field(default=3600, gt=0, description="After which the processes of a tensor-parallel run are ended")
     dtype: str | None = Field(default=None, description="float32 on a CPU whatever the file says; the file's own on CUDA")
     device: str | None = None
     floor: float = 1.3
@@ -40,6 +43,9 @@ class SmokeConfig(Model):
     tp: int = Field(default=1, ge=1)
     max_new_tokens: int = Field(default=64, ge=1)
     batch_size: int = Field(default=1, ge=1, description="Requests that share one step")
+    temperature: float = Field(default=0, ge=0, allow_inf_nan=False, description="0 is greedy")
+    seed: int = Field(default=0, ge=0, description="Request i is sampled with seed + i")
+    timeout_seconds: float = Field(default=3600, gt=0, description="Of a tensor-parallel run")
     dtype: str = "float32"
     device: str = "cpu"
     floor: float = Field(default=1.3, description="Acceptance length under which the run fails")
@@ -63,6 +69,7 @@ class ModeResult(Model):
 
     mode: str
     tp: int
+    temperature: float = Field(default=0, description="0 is greedy; a sampled run is judged by its distribution, and `exact` says nothing")
     acceptance_length: float = Field(description="Accepted plus bonus tokens over verify steps, summed over prompts")
     acceptance_by_position: tuple[float, ...] = Field(description="Share of verify steps in which draft position k was accepted")
     verify_steps: int
@@ -82,7 +89,9 @@ class Split(Model):
     at: int = Field(description="Index into the output")
     plain_token: int | None = Field(description="None when the plain output ends here")
     drafted_token: int | None
-    plain_gap_steps: float | None = Field(description="The target's logit of the plain token less that of the drafted one under plain decoding, in rounding steps of the dtype; None when an output ended")
+    plain_gap_steps: float | None = Field(
+        description="The target's logit of the plain token less that of the drafted one under plain decoding, in rounding steps of the dtype; None when an output ended"
+    )
     block_gap_steps: float | None = Field(description="The same under block verification")
     verdict: str = Field(pattern="^(tie|defect)$")
 
@@ -98,6 +107,18 @@ class Equivalence(Model):
     ties: int
     defects: int
     splits: tuple[Split, ...]
+
+
+class Sampled(Model):
+    """Do the sampled tokens of one mode follow the target's distribution? Kolmogorov-Smirnov test of their places in it."""
+
+    mode: str
+    tp: int
+    temperature: float
+    seed: int
+    tokens: int
+    p_value: float
+    level: float
 
 
 class CheckpointDigest(Model):
@@ -117,6 +138,16 @@ class Comparison(Model):
     expected: str
 
 
+class EngineRun(Model):
+    """What the reference engine measured; a tensor-parallel run hands it over as JSON."""
+
+    modes: tuple[ModeResult, ...]
+    environment: dict[str, str]
+    comparisons: tuple[Comparison, ...]
+    equivalence: tuple[Equivalence, ...]
+    sampled: tuple[Sampled, ...] = ()
+
+
 class SmokeResult(Model):
     """What `smoke` measured; also the evidence that `gate` takes."""
 
@@ -131,5 +162,6 @@ class SmokeResult(Model):
     modes: tuple[ModeResult, ...]
     comparisons: tuple[Comparison, ...]
     equivalence: tuple[Equivalence, ...] = ()
+    sampled: tuple[Sampled, ...] = ()
     verdict: str = Field(pattern="^(pass|fail|not-run)$")
     reasons: tuple[str, ...]

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from speculators_convert.smoke.compare import outcome
 from speculators_convert.smoke.engine import decode, loop, splits
 from speculators_convert.smoke.engine.model import Draft
 from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.target import Step, Target
 from speculators_convert.smoke.equivalence import TOLERANCE_STEPS, judge, report
-from speculators_convert.smoke.reference import outcome
 from speculators_convert.smoke_result import Equivalence, Prompt
 from speculators_convert.spec import D2T
 

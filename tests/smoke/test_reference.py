@@ -15,8 +15,9 @@ import torch
 
 from speculators_convert.errors import SmokeError, UsageError
 from speculators_convert.smoke import pair
+from speculators_convert.smoke.compare import outcome
 from speculators_convert.smoke.prompts import read_prompts
-from speculators_convert.smoke.reference import BACKEND, outcome
+from speculators_convert.smoke.reference import BACKEND
 from speculators_convert.smoke_result import Prompt, SmokeConfig
 from speculators_convert.sources import MemorySource
 

@@ -11,8 +11,8 @@ from speculators_convert.checkpoint import Checkpoint, collect
 from speculators_convert.digest import checkpoint_digest
 from speculators_convert.errors import SmokeError, UsageError
 from speculators_convert.smoke import reference
+from speculators_convert.smoke.compare import Progress
 from speculators_convert.smoke.prompts import read_prompts
-from speculators_convert.smoke.reference import Progress
 from speculators_convert.smoke_result import Comparison, ModeResult, Prompt, SmokeConfig, SmokeOptions, SmokeResult
 from speculators_convert.sources import LocalSource, Source, open_source
 from speculators_convert.spec import DraftSpec
@@ -44,6 +44,7 @@ def prove(spec: DraftSpec, checkpoint: Checkpoint, source: Source, options: Smok
         modes=run.modes,
         equivalence=run.equivalence,
         comparisons=comparisons,
+        sampled=run.sampled,
         verdict=verdict,
         reasons=reasons,
     )
@@ -91,7 +92,7 @@ def _configure(spec: DraftSpec, source: Source, target: Path, options: SmokeOpti
         raise SmokeError("the reference engine needs " + " and ".join(missing), hint='pip install "speculators-convert[engine]"')
     device = options.device or _device()
     dtype = options.dtype or ("float32" if device == "cpu" or spec.dtype not in ("float32", "bfloat16") else spec.dtype)
-    chosen = {name: getattr(options, name) for name in ("engine", "modes", "tp", "max_new_tokens", "batch_size", "floor", "expect")}
+    chosen = {name: getattr(options, name) for name in ("engine", "modes", "tp", "max_new_tokens", "batch_size", "temperature", "seed", "timeout_seconds", "floor", "expect")}
     return SmokeConfig(draft=source.id.name, target=str(target), dtype=dtype, device=device, **chosen)
 
 

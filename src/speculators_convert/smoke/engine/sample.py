@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,30 +31,38 @@ class Sampler:
     generators: list[torch.Generator]
 
     @classmethod
-    def seeded(cls, temperature: float, seeds: list[int]) -> Sampler:
+    def seeded(cls, temperature: float, seeds: Sequence[int]) -> Sampler:
         """One stream per row."""
-        return cls(temperature, [torch.Generator().manual_seed(seed) for seed in seeds])
+        sampler = cls(temperature, [])
+        sampler.restart(seeds)
+        return sampler
 
-    def draw(self, columns: int, device: torch.device) -> Tensor:
-        """Uniform numbers, float64 [B, columns]."""
-        return torch.stack([torch.rand(columns, generator=generator, dtype=torch.float64) for generator in self.generators]).to(device)
+    def restart(self, seeds: Sequence[int]) -> None:
+        """New streams, for another batch."""
+        self.generators[:] = [torch.Generator().manual_seed(seed) for seed in seeds]
 
-    def steps(self, gamma: int) -> Steps:
-        """The functions of a sampled round."""
-        pending: list[Uniforms] = []
+    def draw(self, columns: int) -> Tensor:
+        """Uniform numbers, float64 [B, columns], on the host."""
+        return torch.stack([torch.rand(columns, generator=generator, dtype=torch.float64) for generator in self.generators])
+
+    def steps(self, gamma: int, device: str = "cpu") -> Steps:
+        """The functions of a sampled round. Its numbers lie in one tensor that `prepare` refills, so that a captured round sees new ones."""
+        numbers = torch.zeros(len(self.generators), 2 * gamma + 1, dtype=torch.float64, device=device)
+        uniforms = Uniforms(numbers[:, :gamma], numbers[:, gamma:-1], numbers[:, -1])
+
+        def prepare() -> None:
+            numbers.copy_(self.draw(2 * gamma + 1))
 
         def first(logits: Tensor) -> Tensor:
-            return invert(probabilities(logits, self.temperature), self.draw(1, logits.device)[:, 0])
+            return invert(probabilities(logits, self.temperature), self.draw(1)[:, 0].to(logits.device))
 
         def sampled(draft: Draft, state: State, extent: int) -> Proposal:
-            numbers = self.draw(2 * gamma + 1, state.ids.device)
-            pending[:] = [Uniforms(numbers[:, :gamma], numbers[:, gamma:-1], numbers[:, -1])]
-            return propose(draft, state, extent, self.temperature, pending[0].draft)
+            return propose(draft, state, extent, self.temperature, uniforms.draft)
 
         def accepted(proposal: Proposal, logits: Tensor) -> Accepted:
-            return accept(proposal, logits, self.temperature, pending[0])
+            return accept(proposal, logits, self.temperature, uniforms)
 
-        return Steps(first=first, propose=sampled, accept=accepted)
+        return Steps(prepare=prepare, first=first, propose=sampled, accept=accepted)
 
 
 def probabilities(logits: Tensor, temperature: float) -> Tensor:

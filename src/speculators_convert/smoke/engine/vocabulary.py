@@ -23,6 +23,9 @@ class Vocabulary(Protocol):
     def gather(self, logits: Tensor) -> Tensor:
         """All columns [B, draft_vocab] from this rank's."""
 
+    def agree(self, value: Tensor) -> Tensor:
+        """The value of the first rank."""
+
 
 class Whole:
     """All rows on this rank."""
@@ -39,6 +42,10 @@ class Whole:
     def gather(self, logits: Tensor) -> Tensor:
         """The logits themselves."""
         return logits
+
+    def agree(self, value: Tensor) -> Tensor:
+        """The value itself."""
+        return value
 
 
 def target_ids(spec: DraftSpec, d2t: Tensor | None, rows: int, device: str) -> Tensor:

@@ -1,0 +1,109 @@
+"""Claims of a run: each mode against target-only decoding, against the other modes and degrees, and against recorded outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from speculators_convert.smoke.equivalence import judge, report
+from speculators_convert.smoke_result import Comparison, Equivalence, ModeResult, Prompt, PromptOutcome, Sampled
+
+__all__ = ["Drafted", "Progress", "equal_to_each_other", "equal_to_plain", "equal_to_recorded", "judge", "lossless", "outcome", "report"]
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """Raw output of one mode: each prompt's tokens and accepted counts."""
+
+    mode: str
+    tp: int
+    temperature: float
+    dtype: str
+    gamma: int
+    tokens: tuple[tuple[int, ...], ...]
+    accepted: tuple[tuple[int, ...], ...]
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """Mode and degree, as comparisons call them."""
+        return f"{self.mode} tp {self.tp}"
+
+    def against(self, plain: Sequence[Sequence[int]], plain_seconds: float) -> ModeResult:
+        """The mode's numbers, with outputs compared to target-only decoding."""
+        outcomes = tuple(outcome(index, *pair) for index, pair in enumerate(zip(self.tokens, self.accepted, plain, strict=True)))
+        counts = [count for accepted in self.accepted for count in accepted]
+        steps, total = len(counts), sum(counts)
+        return ModeResult(
+            mode=self.mode,
+            tp=self.tp,
+            temperature=self.temperature,
+            acceptance_length=(total + steps) / steps if steps else 1.0,
+            acceptance_by_position=tuple(sum(count > position for count in counts) / max(steps, 1) for position in range(self.gamma)),
+            verify_steps=steps,
+            drafted_tokens=steps * self.gamma,
+            accepted_tokens=total,
+            exact=sum(item.exact for item in outcomes),
+            total=len(outcomes),
+            seconds=self.seconds,
+            target_only_seconds=plain_seconds,
+            outcomes=outcomes,
+        )
+
+
+def outcome(index: int, tokens: Sequence[int], accepted: Sequence[int], plain: Sequence[int]) -> PromptOutcome:
+    """Token-for-token comparison of one prompt; a shorter output differs where it ends."""
+    pairs = zip(tokens, plain, strict=False)
+    first = next((at for at, (left, right) in enumerate(pairs) if left != right), None)
+    if first is None and len(tokens) != len(plain):
+        first = min(len(tokens), len(plain))
+    return PromptOutcome(prompt=index, exact=first is None, first_difference=first, output_tokens=len(tokens), verify_steps=len(accepted), accepted_tokens=sum(accepted))
+
+
+def equal_to_plain(item: Equivalence) -> Comparison:
+    """Greedy output against target-only decoding; ties are not counted against it."""
+    name, total = f"{item.mode} tp {item.tp}: drafted greedy equals target-only greedy", item.exact + item.ties + item.defects
+    return Comparison(name=name, holds=item.defects == 0, measured=f"{item.exact} exact, {item.ties} ties, {item.defects} defects", expected=f"0 defects of {total} prompts")
+
+
+def lossless(item: Sampled) -> Comparison:
+    """Sampled output against the target's distribution."""
+    name = f"{item.mode} tp {item.tp}: sampled tokens follow the target's distribution"
+    measured = f"p = {item.p_value:.3g} over {item.tokens} tokens (Kolmogorov-Smirnov)"
+    return Comparison(name=name, holds=item.p_value >= item.level, measured=measured, expected=f"p of at least {item.level}")
+
+
+def equal_to_each_other(runs: Sequence[Drafted], equivalence: Sequence[Equivalence]) -> tuple[Comparison, ...]:
+    """The tokens of each run after the first against the first; a greedy prompt with a tie may differ.
+
+    Sampled runs part at any rounding, so that none is compared in bfloat16.
+    """
+    if len(runs) < 2 or (runs[0].temperature and runs[0].dtype != "float32"):
+        return ()
+    tied = {split.prompt for item in equivalence for split in item.splits if split.verdict == "tie"}
+    found = []
+    for run in runs[1:]:
+        total = len(run.tokens)
+        differ = [index for index in range(total) if run.tokens[index] != runs[0].tokens[index]]
+        counts = sum(left == right for left, right in zip(run.accepted, runs[0].accepted, strict=True))
+        found.append(
+            Comparison(
+                name=f"{run.name}: tokens equal those of {runs[0].name}",
+                holds=set(differ) <= tied,
+                measured=f"{total - len(differ)} of {total} prompts equal, {len(tied.intersection(differ))} ties; accepted counts equal on {counts}",
+                expected=f"{total} equal or tied",
+            )
+        )
+    return tuple(found)
+
+
+def equal_to_recorded(plain: Sequence[Sequence[int]], prompts: Sequence[Prompt]) -> tuple[Comparison, ...]:
+    """Target-only output against the prompt file's own continuations, where it has some."""
+    outputs = zip(prompts, plain, strict=True)
+    recorded = [(prompt.reference_output_ids, tokens) for prompt, tokens in outputs if prompt.reference_output_ids is not None]
+    if not recorded:
+        return ()
+    same = sum(tuple(tokens) == reference[: len(tokens)] for reference, tokens in recorded)
+    name = "target-only greedy equals the prompt file's continuations"
+    return (Comparison(name=name, holds=same == len(recorded), measured=f"{same} exact", expected=f"{len(recorded)} exact"),)
