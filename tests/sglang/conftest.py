@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from sglang_harness.environment import PYTHON, Site, build_site  # noqa: E402
+from sglang_harness.environment import PYTHON, Site, build_site
 
 _NEEDS = {"test_servers.py", "test_inside.py", "test_refusals.py"}
 

@@ -22,10 +22,11 @@ from speculators_convert.sglang_plugin.preflight import read_draft
 PROMPTS = [json.loads(line) for line in (TRAINED / "prompts.jsonl").read_text().splitlines()]
 INPUTS = [item["input_ids"] for item in PROMPTS]
 EXPECTED = [item["greedy_output_ids_float32"] for item in PROMPTS]
-ACCEPTANCE = {"tiny-anchor-full-vanilla": 2.57, "tiny-bonus-reduced-vanilla": 2.55, "tiny-anchor-reduced-gated": 2.58}
-"""The table of fixtures/README.md, row "right"."""
+ACCEPTANCE = {"tiny-anchor-full-vanilla": 2.57, "tiny-bonus-reduced-vanilla": 2.55, "tiny-anchor-reduced-gated": 2.58, "tiny-sliding-causal": 2.01, "tiny-sliding-noncausal": 2.38}
+"""The tables of fixtures/README.md, row "right"."""
 SLIDING = ("tiny-sliding-causal", "tiny-sliding-noncausal")
-TOLERANCE = 0.02
+"""Their windows hold 32 and 24 tokens, and SGLang counts them from each slot, not from the anchor."""
+TOLERANCE, SLIDING_TOLERANCE = 0.02, 0.05
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,17 @@ class Served:
     """Sampled at temperature 1."""
     log: str
 
+    blocks: dict[str, list[dict]]
+    """What was drafted, by request."""
 
-def _ask(server: Server) -> Served:
-    greedy = server.generate(INPUTS)
-    cold = server.generate(INPUTS[:8], temperature=1e-3)
-    return Served(greedy, cold, server.generate(INPUTS[:6], temperature=1.0), server.log.read_text(errors="replace"))
+
+def _ask(server: Server, record: Path) -> Served:
+    greedy, cold, warm = server.generate(INPUTS), server.generate(INPUTS[:8], temperature=1e-3), server.generate(INPUTS[:6], temperature=1.0)
+    blocks: dict[str, list[dict]] = {}
+    for line in record.read_text().splitlines():
+        block = json.loads(line)
+        blocks.setdefault(block["request"], []).append(block)
+    return Served(greedy, cold, warm, server.log.read_text(errors="replace"), blocks)
 
 
 class Fleet:
@@ -64,8 +71,9 @@ class Fleet:
         self._pool.shutdown(cancel_futures=True)
 
     def _run(self, name: str, draft: Path, options: dict) -> Served:
-        with serve(self._site, draft, self._folder / f"{name}.log", **options) as server:
-            return _ask(server)
+        record = self._folder / f"{name}.jsonl"
+        with serve(self._site, draft, self._folder / f"{name}.log", DRAFT_RECORD=str(record), **options) as server:
+            return _ask(server, record)
 
 
 def _native_folder(draft: Path, folder: Path) -> Path:
@@ -81,9 +89,9 @@ def fleet(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flee
     folder = tmp_path_factory.mktemp("servers")
     fleet = Fleet(site, folder)
     for tp in (1, 2):
-        for name in (*ACCEPTANCE, *SLIDING):
+        for name in ACCEPTANCE:
             fleet.order(f"{name} tp{tp}", TRAINED / name, tp=tp)
-    fleet.order("stock", _native_folder(TRAINED / "tiny-anchor-full-vanilla", folder / "native"), plugins="cpu_stand_in")
+    fleet.order("stock", _native_folder(TRAINED / "tiny-anchor-full-vanilla", folder / "native"), plugins="cpu_stand_in,draft_recorder")
     fleet.order("greedy draft", TRAINED / "tiny-bonus-reduced-vanilla", SGLANG_DSPARK_USE_GREEDY_DRAFT="1")
     fleet.order("cap-accept", TRAINED / "tiny-anchor-reduced-gated", SGLANG_RAGGED_VERIFY_MODE="cap-accept")
     yield fleet
@@ -96,7 +104,7 @@ def acceptance(answers: list[Answer]) -> float:
 
 
 @pytest.mark.parametrize("tp", [1, 2])
-@pytest.mark.parametrize("name", [*ACCEPTANCE, *SLIDING])
+@pytest.mark.parametrize("name", ACCEPTANCE)
 def test_greedy_output_is_the_fixtures_token_for_token(fleet: Fleet, name: str, tp: int) -> None:
     assert [item.output_ids for item in fleet.answers(f"{name} tp{tp}").greedy] == EXPECTED
 
@@ -104,11 +112,24 @@ def test_greedy_output_is_the_fixtures_token_for_token(fleet: Fleet, name: str, 
 @pytest.mark.parametrize("tp", [1, 2])
 @pytest.mark.parametrize("name", ACCEPTANCE)
 def test_acceptance_is_that_of_the_table(fleet: Fleet, name: str, tp: int) -> None:
-    assert acceptance(fleet.answers(f"{name} tp{tp}").greedy) == pytest.approx(ACCEPTANCE[name], abs=TOLERANCE)
+    assert acceptance(fleet.answers(f"{name} tp{tp}").greedy) == pytest.approx(ACCEPTANCE[name], abs=SLIDING_TOLERANCE if name in SLIDING else TOLERANCE)
 
 
 @pytest.mark.parametrize("tp", [1, 2])
-@pytest.mark.parametrize("name", [*ACCEPTANCE, *SLIDING])
+@pytest.mark.parametrize("name", ACCEPTANCE)
+def test_blocks_are_those_of_the_reference_engine(fleet: Fleet, name: str, tp: int) -> None:
+    """Each drafted block beside the engine's block after the same tokens. Late slots of a sliding draft see fewer tokens."""
+    from gpu.agreement import compare_blocks, engine  # noqa: PLC0415
+
+    served, (draft, target) = fleet.answers(f"{name} tp{tp}"), engine(name, "cpu", "float32")
+    counts = [compare_blocks(draft, target, [*prompt, *answer.output_ids], served.blocks[answer.request]) for prompt, answer in zip(INPUTS, served.greedy, strict=True)]
+    agreed, total = (sum(column) for column in zip(*counts, strict=True))
+    assert total > 20 * 64 * draft.gamma / (draft.gamma + 1)
+    assert agreed / total > (0.9 if name in SLIDING else 0.999)
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize("name", ACCEPTANCE)
 def test_sampled_requests(fleet: Fleet, name: str, tp: int) -> None:
     """Cold: the sampled path gives the greedy answer. Warm: whole answers, and drafts are accepted."""
     served = fleet.answers(f"{name} tp{tp}")
@@ -117,7 +138,7 @@ def test_sampled_requests(fleet: Fleet, name: str, tp: int) -> None:
     assert acceptance(served.warm) > 1.2
 
 
-@pytest.mark.parametrize("name", [*ACCEPTANCE, *SLIDING])
+@pytest.mark.parametrize("name", ACCEPTANCE)
 def test_two_ranks_accept_what_one_accepts(fleet: Fleet, name: str) -> None:
     one, two = (fleet.answers(f"{name} tp{tp}").greedy for tp in (1, 2))
     assert [(item.verify_steps, item.accepted) for item in one] == [(item.verify_steps, item.accepted) for item in two]
@@ -125,8 +146,9 @@ def test_two_ranks_accept_what_one_accepts(fleet: Fleet, name: str) -> None:
 
 def test_full_vocabulary_draft_is_served_as_by_stock_without_the_plugin(fleet: Fleet) -> None:
     ours, stock = fleet.answers("tiny-anchor-full-vanilla tp1"), fleet.answers("stock")
-    assert ours.greedy == stock.greedy
-    assert ours.cold == stock.cold
+    assert "model=Qwen3DSparkModel" in stock.log
+    for mine, theirs in ((ours.greedy, stock.greedy), (ours.cold, stock.cold)):
+        assert [(item.output_ids, item.verify_steps, item.accepted) for item in mine] == [(item.output_ids, item.verify_steps, item.accepted) for item in theirs]
 
 
 def test_greedy_drafts_of_the_fused_path(fleet: Fleet) -> None:

@@ -110,7 +110,10 @@ def _version(distribution: str) -> str | None:
 def _plugins() -> tuple[PluginEntry, ...]:
     allowed = {name.strip() for name in os.environ.get("SGLANG_PLUGINS", "").split(",") if name.strip()}
     found = metadata.entry_points(group=ENTRY_POINT_GROUP)
-    return tuple(PluginEntry(name=item.name, value=item.value, distribution=item.dist.name if item.dist else None, selected=not allowed or item.name in allowed) for item in sorted(found, key=lambda item: item.name))
+    return tuple(
+        PluginEntry(name=item.name, value=item.value, distribution=item.dist.name if item.dist else None, selected=not allowed or item.name in allowed)
+        for item in sorted(found, key=lambda item: item.name)
+    )
 
 
 def _entry_problems(plugins: tuple[PluginEntry, ...]) -> list[str]:
@@ -127,7 +130,11 @@ def _loaded() -> tuple[bool, tuple[HookState, ...], list[str]]:
 
     states = tuple(_hook_state(hooks, item) for item in map(hooks.liveness, hooks.HOOKS))
     problems = [state.problem] if state.problem else []
-    problems += [f"{item.target}: {item.problem or item.signature or 'stale in ' + ', '.join(item.stale)}" for item in states if item.needed and (not item.live or item.signature or item.stale)]
+    problems += [
+        f"{item.target}: {item.problem or item.signature or 'stale in ' + ', '.join(item.stale)}"
+        for item in states
+        if item.needed and (not item.live or item.signature or item.stale)
+    ]
     return parser.is_live(), states, problems
 
 
@@ -146,7 +153,7 @@ def _devices() -> tuple[str | None, str | None, tuple[Device, ...]]:
         import torch  # noqa: PLC0415
     except ImportError:
         return None, None, ()
-    nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.version.cuda and torch.cuda.is_available() else _version("nvidia-nccl-cu13")
+    nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.version.cuda and torch.cuda.is_available() else _version("nvidia-nccl-cu13")  # type: ignore[no-untyped-call]
     devices = []
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from speculators_convert.errors import SmokeError
 from speculators_convert.sglang_plugin import parser, state
 
 _SRT = "sglang.srt"
@@ -122,7 +121,7 @@ def require_live() -> None:
     if not parser.is_live():
         broken.insert(0, "another plugin replaced the config parser")
     if broken:
-        raise SmokeError("a hook of the SGLang plugin is not in force", where="sglang_plugin", measured="; ".join(broken), expected="all live", hint="see SGLang's log for the reason")
+        raise state.PluginError("a hook of the SGLang plugin is not in force", measured="; ".join(broken), expected="all live", hint="see SGLang's log for the reason")
 
 
 def _needed(hook: Hook) -> bool:

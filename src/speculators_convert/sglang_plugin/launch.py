@@ -33,8 +33,8 @@ def _check(server_args: Any) -> bool:
     found = load(name, arguments.speculative_draft_model_revision)
     if found is not None:
         hooks.require_live()
-        draft, folder = found
-        check_target(draft.spec, _target(arguments), folder)
+        spec, folder = found
+        check_target(spec, _target(arguments), folder)
     return True
 
 

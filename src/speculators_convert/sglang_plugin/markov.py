@@ -12,6 +12,7 @@ from sglang.srt.distributed.device_communicators.vocab_gather import make_vocab_
 from sglang.srt.environ import envs
 from sglang.srt.models.dspark import BaseDSparkMarkovHead, GatedMarkovHead, RNNHead, VanillaMarkov, VocabShard
 from sglang.srt.runtime_context import get_parallel
+from sglang.srt.utils import set_weight_attrs
 from torch import Tensor, nn
 
 
@@ -35,7 +36,7 @@ class ReducedMarkov(VanillaMarkov):  # type: ignore[misc]
         def load_rows(parameter: nn.Parameter, loaded: Tensor) -> None:
             parameter.data.copy_(loaded[start:stop])
 
-        self.markov_w2.weight.weight_loader = load_rows  # type: ignore[assignment]
+        set_weight_attrs(self.markov_w2.weight, {"weight_loader": load_rows})
         if int(head.tp_size) > 1:
             self.vocab_shard = VocabShard(start=start, gather=self._gather(head))
 
@@ -64,7 +65,7 @@ def advance(head: Any, previous: Tensor, hidden: Tensor, state: Tensor) -> Tenso
     joint = torch.cat([state, head.get_prev_embeddings(previous), hidden], dim=-1)
     gate, candidate, _ = head.joint_proj(joint).chunk(3, dim=-1)
     gate = torch.sigmoid(gate)
-    return gate * state + (1.0 - gate) * torch.tanh(candidate)  # type: ignore[no-any-return]
+    return gate * state + (1.0 - gate) * torch.tanh(candidate)
 
 
 def reduced_head(config: Any, head: Any) -> BaseDSparkMarkovHead:

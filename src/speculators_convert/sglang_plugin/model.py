@@ -67,7 +67,12 @@ class SpeculatorsDSparkModel(DSparkDraftModel):  # type: ignore[misc]
         unknown = sorted(name for name in seen - expected if not self._may_skip(name))
         missing = sorted(expected - seen)
         if unknown or missing:
-            raise RefusedError("the draft's tensors are not those of its config", where=", ".join((unknown + missing)[:5]), measured=f"{len(missing)} missing, {len(unknown)} unknown", expected="each tensor once")
+            raise RefusedError(
+                "the draft's tensors are not those of its config",
+                where=", ".join((unknown + missing)[:5]),
+                measured=f"{len(missing)} missing, {len(unknown)} unknown",
+                expected="each tensor once",
+            )
 
     def _load_vocabulary(self, name: str, tensor: Tensor) -> bool:
         """Take the head and the mapping of a reduced draft; false for every other tensor."""
@@ -78,7 +83,12 @@ class SpeculatorsDSparkModel(DSparkDraftModel):  # type: ignore[misc]
             return True
         targets = torch.arange(tensor.numel()) + tensor.cpu().long()
         if targets.shape != self.markov_head.targets.shape or int(targets.min()) < 0 or int(targets.max()) >= self.markov_head.vocab_size:
-            raise RefusedError("the mapping leaves the target vocabulary", where="d2t", measured=f"{targets.numel()} ids, {int(targets.min())} to {int(targets.max())}", expected=f"{self.markov_head.targets.numel()} ids, 0 to {self.markov_head.vocab_size - 1}")
+            raise RefusedError(
+                "the mapping leaves the target vocabulary",
+                where="d2t",
+                measured=f"{targets.numel()} ids, {int(targets.min())} to {int(targets.max())}",
+                expected=f"{self.markov_head.targets.numel()} ids, 0 to {self.markov_head.vocab_size - 1}",
+            )
         self.markov_head.targets.copy_(targets)
         return True
 

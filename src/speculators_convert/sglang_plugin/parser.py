@@ -12,7 +12,8 @@ from transformers import PretrainedConfig
 
 from speculators_convert.sglang_plugin import state
 from speculators_convert.sglang_plugin.native import native_object
-from speculators_convert.sglang_plugin.preflight import Draft, read_draft
+from speculators_convert.sglang_plugin.preflight import read_draft
+from speculators_convert.spec import DraftSpec
 
 PARSER = "hf"
 """The parser that SGLang uses unless told otherwise; gamma resolution has no way to name another one."""
@@ -27,7 +28,7 @@ class SpeculatorsConfigParser(HfModelConfigParser):  # type: ignore[misc]
             return super().parse(model, trust_remote_code, revision, **kwargs)
         state.require_sound()
         folder = local_folder(model, revision)
-        return native_object(read_draft(folder).spec, folder)
+        return native_object(read_draft(folder), folder)
 
 
 def is_speculators_dspark(model: str | Path, revision: str | None) -> bool:
@@ -47,7 +48,7 @@ def local_folder(model: str | Path, revision: str | None) -> Path:
     return Path(snapshot_download(str(model), revision=revision, allow_patterns=["*.json", "*.safetensors"]))
 
 
-def load(model: str | Path, revision: str | None) -> tuple[Draft, Path] | None:
+def load(model: str | Path, revision: str | None) -> tuple[DraftSpec, Path] | None:
     """The draft of `model` when it is a Speculators DSpark draft, and its folder."""
     if not is_speculators_dspark(model, revision):
         return None

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from speculators_convert.errors import SmokeError
+from speculators_convert.errors import SpecConvertError
+
+
+class PluginError(SpecConvertError):
+    """The plugin is not in force as it must be: nothing is served."""
+
+    code = "E500"
+
 
 problem: str | None = "the plugin was imported but never registered"
 
@@ -10,4 +17,4 @@ problem: str | None = "the plugin was imported but never registered"
 def require_sound() -> None:
     """Raise with the reason when the plugin cannot serve here."""
     if problem:
-        raise SmokeError("the SGLang plugin of speculators-convert cannot serve", where="sglang_plugin", measured=problem, hint="run `spec-convert doctor` in this environment")
+        raise PluginError("the SGLang plugin of speculators-convert cannot serve", measured=problem, hint="run `spec-convert doctor` in this environment")

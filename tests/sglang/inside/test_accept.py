@@ -26,7 +26,9 @@ def drafted(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 def test_probabilities_stand_in_target_columns_and_nowhere_else():
     logits, tokens, _ = drafted(1)
-    block = DraftBlockResult(draft_tokens=tokens, corrected_logits=logits, greedy_mask=torch.zeros(ROWS, dtype=torch.bool), temperatures=torch.full((ROWS,), 0.5), greedy_draft=False)
+    block = DraftBlockResult(
+        draft_tokens=tokens, corrected_logits=logits, greedy_mask=torch.zeros(ROWS, dtype=torch.bool), temperatures=torch.full((ROWS,), 0.5), greedy_draft=False
+    )
     probabilities = dspark_verify._draft_probs(block, WIDTH, "cpu")
     expected = torch.zeros(GAMMA, WIDTH)
     expected[:, TARGETS] = torch.softmax(logits[0][:, TARGETS] / 0.5, -1)

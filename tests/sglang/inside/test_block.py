@@ -1,5 +1,7 @@
 """One drafted block through SGLang's own block loop and sampler, with heads of both vocabularies."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -12,6 +14,8 @@ from sglang.srt.utils.hf_transformers_utils import get_config
 from sglang_harness.draft import load_draft
 from sglang_harness.environment import LIBRARY, ROOT, TRAINED
 
+from speculators_convert.errors import RefusedError
+from speculators_convert.sglang_plugin import sharing
 from speculators_convert.sglang_plugin.block import NEVER
 from speculators_convert.sglang_plugin.markov import ReducedMarkov, advance
 
@@ -140,13 +144,9 @@ def test_full_vocabulary_draft_computes_what_the_stock_class_computes(world):
 
 
 @pytest.mark.parametrize("name", ["rnn-bonus-reduced", "rnn-bonus-full"])
-def test_recurrent_head_of_a_bonus_draft_reads_the_anchor_row(name, world, tmp_path):
+def test_recurrent_head_of_a_bonus_draft_reads_the_anchor_row(name, world):
     """Without the row the bias of the first sampled slot differs: the state would still be zero."""
-    import shutil
-
-    folder = tmp_path / name
-    shutil.copytree(LIBRARY / "0.9.0" / name, folder)
-    model = load_draft(folder, LIBRARY / "target")
+    model = load_draft(LIBRARY / "0.9.0" / name, LIBRARY / "target")
     assert model.markov_head.starts_at_anchor
     known = load_file(ROOT / "fixtures/oracle/library/0.9.0" / f"{name}.safetensors")
     hidden, previous = known["hidden"], known["prev_token_ids"]
@@ -157,3 +157,17 @@ def test_recurrent_head_of_a_bonus_draft_reads_the_anchor_row(name, world, tmp_p
         base, _ = model.compute_base_logits(hidden[:, 1])
     torch.testing.assert_close(base + bias, known["logits"][:, 1], atol=1e-4, rtol=1e-4)
     assert (idle - bias).abs().max() > 1e-2
+
+
+def test_target_head_without_a_weight_is_no_obstacle(world):
+    """Packed heads (GPTQ, AWQ, compressed-tensors) have no `weight`; a reduced draft takes the embedding and the width only."""
+    model = load_draft(TRAINED / "tiny-anchor-reduced-gated", TARGET)
+    embedding = model.embed_tokens
+    model.embed_tokens = model.lm_head = None
+    target = SimpleNamespace(lm_head=SimpleNamespace(org_vocab_size=1024), get_input_embeddings=lambda: embedding)
+    sharing.attach(None, draft_model=model, model_runner=SimpleNamespace(model=target), gamma=6)
+    assert model.embed_tokens is embedding
+    assert _step_logits_width(model) == 1024
+    target.lm_head.org_vocab_size = 2048
+    with pytest.raises(RefusedError, match="another target vocabulary"):
+        sharing.attach(None, draft_model=model, model_runner=SimpleNamespace(model=target), gamma=6)

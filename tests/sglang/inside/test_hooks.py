@@ -1,22 +1,23 @@
 """The plugin's hold on the real package: targets, signatures, liveness, the config parser, the query width."""
 
 import json
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from sglang.srt.configs.model_config import ModelConfig
 from sglang.srt.model_executor.model_runner import ModelRunner
-from sglang.srt.speculative.dspark_components import dspark_draft
+from sglang.srt.speculative.dspark_components import dspark_draft, dspark_draft_sampler
 from sglang.srt.speculative.dspark_components.dspark_config import parse_dspark_draft_config
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+from sglang.srt.utils.hf_transformers.config import HfModelConfigParser
 from sglang.srt.utils.hf_transformers_utils import get_config
 from sglang_harness.environment import LIBRARY, TRAINED
 
 from speculators_convert.errors import RefusedError
 from speculators_convert.sglang_plugin import ARCHITECTURE, hooks, parser, state, width
 from speculators_convert.sglang_plugin.doctor import diagnose
+from speculators_convert.sglang_plugin.model import SpeculatorsDSparkModel
 from speculators_convert.sglang_plugin.state import PluginError
 
 pytestmark = pytest.mark.usefixtures("world")
@@ -42,8 +43,6 @@ def test_a_lost_hook_is_noticed(world):
 
 
 def test_a_module_that_still_holds_the_original_is_noticed(world):
-    from sglang.srt.speculative.dspark_components import dspark_draft_sampler
-
     live = dspark_draft_sampler.draft_markov_block
     dspark_draft_sampler.draft_markov_block = live.__wrapped__
     try:
@@ -51,6 +50,17 @@ def test_a_module_that_still_holds_the_original_is_noticed(world):
             hooks.require_live()
     finally:
         dspark_draft_sampler.draft_markov_block = live
+
+
+def test_a_draft_is_not_built_without_its_hooks(world):
+    """What each scheduler process does, whatever its parent saw."""
+    live = dspark_draft.draft_markov_block
+    dspark_draft.draft_markov_block = live.__wrapped__
+    try:
+        with pytest.raises(PluginError, match="not in force"):
+            SpeculatorsDSparkModel(get_config(str(TRAINED / "tiny-anchor-full-vanilla"), trust_remote_code=False))
+    finally:
+        dspark_draft.draft_markov_block = live
 
 
 def test_another_signature_is_noticed():
@@ -70,17 +80,15 @@ def test_parser_refuses_while_the_plugin_is_unsound(world, tmp_path):
 
 
 @pytest.mark.parametrize("folder", LIBRARY_DRAFTS, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_sglang_reads_each_library_draft(folder: Path, tmp_path):
+def test_sglang_reads_each_library_draft(folder: Path):
     """Through `get_config` and `ModelConfig`, against the Speculators config itself."""
-    copy = tmp_path / "draft"
-    shutil.copytree(folder, copy)
     stated = json.loads((folder / "config.json").read_text())
     if folder.name.startswith("no-markov") or folder.name == "taps-edge":
         with pytest.raises(RefusedError, match="Markov head" if "markov" in folder.name else "embeddings"):
-            get_config(str(copy), trust_remote_code=False)
+            get_config(str(folder), trust_remote_code=False)
         return
-    config = get_config(str(copy), trust_remote_code=False)
-    model = ModelConfig(model_path=str(copy), is_draft_model=True, context_length=128)
+    config = get_config(str(folder), trust_remote_code=False)
+    model = ModelConfig(model_path=str(folder), is_draft_model=True, context_length=128)
     gamma = stated["block_size"] - (0 if stated["sample_from_anchor"] else 1)
     read = parse_dspark_draft_config(draft_hf_config=config)
     assert (read.gamma, read.target_layer_ids, read.mask_token_id) == (gamma, [item - 1 for item in stated["aux_hidden_state_layer_ids"]], stated["mask_token_id"])
@@ -91,8 +99,6 @@ def test_sglang_reads_each_library_draft(folder: Path, tmp_path):
 
 
 def test_models_of_others_pass_through_untouched():
-    from sglang.srt.utils.hf_transformers.config import HfModelConfigParser
-
     ours, stock = (kind().parse(str(TRAINED / "tiny-target"), trust_remote_code=False) for kind in (parser.SpeculatorsConfigParser, HfModelConfigParser))
     assert type(ours) is type(stock)
     assert ours.to_dict() == stock.to_dict()
@@ -101,7 +107,9 @@ def test_models_of_others_pass_through_untouched():
 @pytest.mark.parametrize(("draft", "rows"), [("tiny-anchor-full-vanilla", 6), ("tiny-bonus-reduced-vanilla", 7)])
 def test_query_rows_of_the_flash_attention_back_end(draft, rows):
     """SGLang leaves gamma; the runner's own rule, called here on a stand-in for `self`, knows the anchor layout."""
-    runner = SimpleNamespace(model_config=SimpleNamespace(hf_config=get_config(str(TRAINED / draft), trust_remote_code=False)), is_draft_worker=True, spec_algorithm=SpeculativeAlgorithm.DSPARK)
+    runner = SimpleNamespace(
+        model_config=SimpleNamespace(hf_config=get_config(str(TRAINED / draft), trust_remote_code=False)), is_draft_worker=True, spec_algorithm=SpeculativeAlgorithm.DSPARK
+    )
     runner.decode_num_tokens_per_req = lambda: ModelRunner.decode_num_tokens_per_req(runner, num_draft_tokens=7)
     backend = SimpleNamespace(speculative_num_draft_tokens=6)
     width.set_query_rows(None, backend, runner, fa_impl_ver=3)

@@ -29,7 +29,11 @@ class Case:
 
 
 CASES = [
-    *(Case(LIBRARY / path.parent.name / path.stem, path, LIBRARY / "target") for path in sorted((ROOT / "fixtures/oracle/library").glob("*/*.safetensors")) if path.stem not in REFUSED),
+    *(
+        Case(LIBRARY / path.parent.name / path.stem, path, LIBRARY / "target")
+        for path in sorted((ROOT / "fixtures/oracle/library").glob("*/*.safetensors"))
+        if path.stem not in REFUSED
+    ),
     *(Case(TRAINED / path.stem, path, TRAINED / "tiny-target") for path in sorted((ROOT / "fixtures/oracle").glob("*.safetensors"))),
 ]
 
@@ -61,7 +65,7 @@ def test_states_of_a_block(model, oracle):
 def test_logits_and_confidence_with_the_real_previous_tokens(model, oracle):
     hidden, previous = oracle["hidden"], oracle["prev_token_ids"]
     blocks, slots, width = hidden.shape
-    base, features = model.compute_base_logits(hidden.reshape(-1, width))
+    base, _ = model.compute_base_logits(hidden.reshape(-1, width))
     base = base.view(blocks, slots, -1)
     head, first = model.markov_head, 0 if model.sample_from_anchor else 1
     state = head.init_state(hidden[:, first:])

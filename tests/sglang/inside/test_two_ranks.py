@@ -1,6 +1,5 @@
 """Tensor parallelism: two ranks over gloo draft what one rank drafts, and each holds its own rows only."""
 
-import shutil
 import socket
 
 import pytest
@@ -24,22 +23,14 @@ class NoSync:
 
 
 @pytest.fixture(scope="module")
-def drafts(tmp_path_factory):
-    """SGLang reads every safetensors file of a folder, so the oracle must not lie there."""
-    folder = tmp_path_factory.mktemp("drafts")
-    for name, (draft, _, _) in CASES.items():
-        shutil.copytree(draft, folder / name)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def ranks(drafts):
+def ranks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    cases = [(str(drafts / name), str(target)) for name, (_, target, _) in CASES.items()]
+    cases = [(str(draft), str(target)) for draft, target, _ in CASES.values()]
     context = torch.multiprocessing.get_context("spawn")
-    processes = [context.Process(target=two_ranks.run, args=(rank, port, cases, str(drafts / f"rank{rank}.pt"))) for rank in range(2)]
+    processes = [context.Process(target=two_ranks.run, args=(rank, port, cases, str(folder / f"rank{rank}.pt"))) for rank in range(2)]
     for process in processes:
         process.start()
     for process in processes:
@@ -47,13 +38,13 @@ def ranks(drafts):
         if process.is_alive():
             process.kill()
     assert [process.exitcode for process in processes] == [0, 0]
-    loaded = [torch.load(drafts / f"rank{rank}.pt") for rank in range(2)]
+    loaded = [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
     return {name: [results[index] for results in loaded] for index, name in enumerate(CASES)}
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_two_ranks_draft_what_one_drafts(ranks, drafts, case, world):
-    whole = two_ranks.draft_blocks(load_draft(drafts / case, CASES[case][1]), NoSync())
+def test_two_ranks_draft_what_one_drafts(ranks, case, world):
+    whole = two_ranks.draft_blocks(load_draft(*CASES[case][:2]), NoSync())
     width = whole["base"].shape[-1]
     torch.testing.assert_close(torch.cat([rank["base"] for rank in ranks[case]], -1)[:, :width], whole["base"], atol=1e-6, rtol=1e-6)
     for rank in ranks[case]:
@@ -63,8 +54,8 @@ def test_two_ranks_draft_what_one_drafts(ranks, drafts, case, world):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_each_rank_holds_its_rows(ranks, drafts, case):
-    weights, rows = load_file(drafts / case / "model.safetensors"), CASES[case][2]
+def test_each_rank_holds_its_rows(ranks, case):
+    weights, rows = load_file(CASES[case][0] / "model.safetensors"), CASES[case][2]
     head, w2 = (weights[name].float() for name in ("lm_head.weight", "markov_head.markov_w2.weight"))
     assert [len(rank["w2 rows"]) for rank in ranks[case]] == rows
     assert torch.equal(torch.cat([rank["w2 rows"] for rank in ranks[case]]), w2)

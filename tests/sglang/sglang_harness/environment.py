@@ -1,6 +1,7 @@
 """Where the stock SGLang lives, and the folder from which a test process takes this project and the CPU stand-in."""
 
 import os
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +38,8 @@ class Site:
 
 
 def build_site(folder: Path) -> Site:
-    """Install the project and the stand-in, without dependencies: those are in the environment."""
-    for package in (ROOT, Path(__file__).parents[1] / "stand_in"):
+    """Install the project, the stand-in and the recorder, without dependencies: those are in the environment."""
+    for package in (ROOT, Path(__file__).parents[1] / "stand_in", Path(__file__).parents[1] / "recorder"):
         copy = folder / "build" / package.name
         _copy_sources(package, copy)
         command = [str(PYTHON), "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--disable-pip-version-check", "--target", str(folder / "site"), str(copy)]
@@ -48,8 +49,6 @@ def build_site(folder: Path) -> Site:
 
 def _copy_sources(package: Path, copy: Path) -> None:
     """A build writes beside its sources; leave the work tree clean."""
-    import shutil
-
     if package != ROOT:
         shutil.copytree(package, copy)
         return

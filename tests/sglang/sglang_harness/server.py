@@ -16,9 +16,10 @@ from pathlib import Path
 from sglang_harness.environment import PYTHON, TRAINED, Site
 
 START_SECONDS = 420
+PLUGINS = "speculators_dspark,cpu_stand_in,draft_recorder"
 
 
-class NotStarted(AssertionError):
+class NotStartedError(AssertionError):
     """The server ended or stayed silent; the text holds the end of its log."""
 
 
@@ -26,6 +27,7 @@ class NotStarted(AssertionError):
 class Answer:
     """One completion as SGLang reports it."""
 
+    request: str
     output_ids: list[int]
     verify_steps: int
     accepted: int
@@ -46,7 +48,7 @@ class Server:
     def post(self, path: str, body: object, timeout: float) -> object:
         """POST JSON, return JSON."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=timeout) as response:
+        with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310
             return json.loads(response.read())
 
     def get(self, path: str) -> object:
@@ -56,22 +58,36 @@ class Server:
 
 
 @contextlib.contextmanager
-def serve(site: Site, draft: Path, log: Path, *, tp: int = 1, plugins: str = "speculators_dspark,cpu_stand_in", target: Path = TRAINED / "tiny-target", flags: Sequence[str] = (), **environ: str) -> Iterator[Server]:
-    """Start, wait until it answers, and end it with its children."""
-    port = _free_port()
+def serve(site: Site, draft: Path, log: Path, *, tp: int = 1, plugins: str = PLUGINS, target: Path = TRAINED / "tiny-target", **environ: str) -> Iterator[Server]:
+    """The command of the user's guide on the CPU: start, wait until it answers, and end it with its children."""
+    port = free_port()
     command = [
-        str(PYTHON), "-m", "sglang.launch_server", "--model-path", str(target), "--device", "cpu", "--attention-backend", "torch_native",
+        str(PYTHON.parent / "sglang"), "serve", "--model-path", str(target), "--device", "cpu", "--attention-backend", "torch_native",
         "--sampling-backend", "pytorch", "--dtype", "float32", "--max-total-tokens", "4096", "--disable-radix-cache", "--mem-fraction-static", "0.5",
-        "--max-running-requests", "4", "--port", str(port), "--nccl-port", str(_free_port()), "--tp-size", str(tp), "--random-seed", "1",
-        "--speculative-algorithm", "DSPARK", "--speculative-draft-model-path", str(draft), *flags,
+        "--max-running-requests", "4", "--port", str(port), "--nccl-port", str(free_port()), "--tp-size", str(tp), "--random-seed", "1",
+        "--speculative-algorithm", "DSPARK", "--speculative-draft-model-path", str(draft),
     ]  # fmt: skip
+    with launch(command, port, site.environ(plugins=plugins, tp=tp, **environ), log) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def launch(command: Sequence[str], port: int, environ: dict[str, str], log: Path, *, start_seconds: float = START_SECONDS) -> Iterator[Server]:
+    """Any server command that listens on `port`."""
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=site.environ(plugins=plugins, tp=tp, **environ), start_new_session=True)
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environ, start_new_session=True)
     try:
-        _wait(process, port, log)
+        _wait(process, port, log, start_seconds)
         yield Server(port, log)
     finally:
         _end(process)
+
+
+def free_port() -> int:
+    """A port that nothing uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def tail(log: Path, lines: int = 40) -> str:
@@ -81,19 +97,19 @@ def tail(log: Path, lines: int = 40) -> str:
 
 def _answer(item: dict) -> Answer:
     meta = item["meta_info"]
-    return Answer(item["output_ids"], meta["spec_verify_ct"], meta["spec_num_correct_drafts"])
+    return Answer(meta["id"], item["output_ids"], meta["spec_verify_ct"], meta["spec_num_correct_drafts"])
 
 
-def _wait(process: subprocess.Popen, port: int, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
+def _wait(process: subprocess.Popen, port: int, log: Path, start_seconds: float) -> None:
+    deadline = time.monotonic() + start_seconds
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise NotStarted(f"the server ended with {process.returncode}:\n{tail(log)}")
+            raise NotStartedError(f"the server ended with {process.returncode}:\n{tail(log)}")
         with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as response:
             if response.status == 200:
                 return
         time.sleep(0.5)
-    raise NotStarted(f"no answer after {START_SECONDS} s:\n{tail(log)}")
+    raise NotStartedError(f"no answer after {start_seconds:.0f} s:\n{tail(log)}")
 
 
 def _end(process: subprocess.Popen) -> None:
@@ -104,9 +120,3 @@ def _end(process: subprocess.Popen) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(5)
     process.wait(30)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

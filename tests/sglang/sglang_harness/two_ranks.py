@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 
 import torch
+from sglang.srt.speculative.dspark_components import dspark_draft
+
 from sglang_harness.draft import load_draft, start_world
 
 
@@ -18,16 +20,14 @@ class Sync:
 @torch.no_grad()
 def draft_blocks(model, sync) -> dict[str, torch.Tensor]:
     """Base logits, greedy and sampled blocks of three anchors, from fixed states."""
-    from sglang.srt.speculative.dspark_components.dspark_draft import DraftNoise, draft_markov_block
-
     width = int(model.config.hidden_size)
     states = torch.randn(3, model.gamma, width, generator=torch.Generator().manual_seed(3)) * 2
     base, _ = model.compute_base_logits(states.reshape(-1, width))
     found = {"base": base}
     for name, temperature in (("greedy", 0.0), ("sampled", 1.0)):
-        tokens, kept = draft_markov_block(
+        tokens, kept = dspark_draft.draft_markov_block(
             markov_head=model.markov_head, base_logits=base.view(3, model.gamma, -1), anchor_tokens=torch.tensor([7, 50, 90]), draft_hidden=states,
-            step_temperatures=torch.full((3,), temperature), noise=DraftNoise(key=5, offset=torch.zeros(1, dtype=torch.int64)), tp_sync=sync,
+            step_temperatures=torch.full((3,), temperature), noise=dspark_draft.DraftNoise(key=5, offset=torch.zeros(1, dtype=torch.int64)), tp_sync=sync,
         )  # fmt: skip
         found |= {f"{name} tokens": tokens, f"{name} logits": kept}
     return found

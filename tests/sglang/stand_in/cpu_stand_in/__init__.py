@@ -6,7 +6,7 @@ import torch
 
 
 class _Device(str):
-    """"cpu", except to the one question whether DSPARK may start on it."""
+    """ "cpu", except to the one question whether DSPARK may start on it."""
 
     __slots__ = ()
 
@@ -26,7 +26,7 @@ class _View:
 
 
 def _allow_cpu(original, server_args):
-    import sglang.srt.arg_groups.speculative_hook as module
+    import sglang.srt.arg_groups.speculative_hook as module  # noqa: PLC0415
 
     kept = module.resolving_view
     module.resolving_view = lambda *args, **kwargs: _View(kept(*args, **kwargs))
@@ -38,7 +38,7 @@ def _allow_cpu(original, server_args):
 
 def _verify_as_extend(original, backend, q, k, v, layer, batch, save_kv_cache=True, **rest):
     """torch_native knows extend batches only: say a verify batch in its terms."""
-    from sglang.srt.layers.radix_attention import AttentionType
+    from sglang.srt.layers.radix_attention import AttentionType  # noqa: PLC0415
 
     if batch.forward_mode.is_target_verify() and batch.extend_prefix_lens is None:
         rows = q.shape[0] // batch.batch_size
@@ -52,7 +52,7 @@ def _verify_as_extend(original, backend, q, k, v, layer, batch, save_kv_cache=Tr
 
 def _keep_window(original, backend, *args, sliding_window_size=None, **rest):
     """torch_native forgets the window of a bidirectional layer; FlashAttention has w on both sides."""
-    from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
+    from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend  # noqa: PLC0415
 
     window = getattr(backend, "stand_in_window", -1)
     if window is None or window < 0:
@@ -75,8 +75,8 @@ def _without_nccl(original, *args, **kwargs):
 
 
 def register():
-    from sglang.srt.arg_groups import choices
-    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+    from sglang.srt.arg_groups import choices  # noqa: PLC0415
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415
 
     around = {
         "sglang.srt.arg_groups.speculative_hook._handle_dspark": _allow_cpu,

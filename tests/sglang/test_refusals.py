@@ -1,0 +1,54 @@
+"""Starts that must end before anything is served, with the reason in the log."""
+
+import json
+import shutil
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sglang_harness.environment import TRAINED, Site
+from sglang_harness.server import NotStartedError, serve
+
+DRAFT = TRAINED / "tiny-bonus-reduced-vanilla"
+
+
+def refused(site: Site, draft: Path, log: Path, **options: object) -> str:
+    with pytest.raises(NotStartedError), serve(site, draft, log, **options):
+        pass
+    return log.read_text(errors="replace")
+
+
+def test_mapping_out_of_range_ends_the_launch(site: Site, tmp_path: Path) -> None:
+    draft = tmp_path / "draft"
+    shutil.copytree(DRAFT, draft)
+    data = bytearray((draft / "model.safetensors").read_bytes())
+    length = struct.unpack("<Q", data[:8])[0]
+    start = 8 + length + json.loads(data[8 : 8 + length])["d2t"]["data_offsets"][0]
+    data[start + 8 * 511 : start + 8 * 512] = np.int64(600).tobytes()
+    (draft / "model.safetensors").write_bytes(data)
+    text = refused(site, draft, tmp_path / "log")
+    assert "RefusedError" in text
+    assert "DSP105" in text
+
+
+def test_another_target_ends_the_launch(site: Site, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    shutil.copytree(TRAINED / "tiny-target", target)
+    config = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
+    assert "SGLang cannot capture this layer; measured 3; expected ids up to 2" in refused(site, DRAFT, tmp_path / "log", target=target)
+
+
+def test_another_release_ends_the_launch(site: Site, tmp_path: Path) -> None:
+    """A distribution record that says 0.5.99 comes first on the path."""
+    folder = tmp_path / "sglang-0.5.99.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: sglang\nVersion: 0.5.99\n")
+    text = refused(site, DRAFT, tmp_path / "log", PYTHONPATH=f"{tmp_path}:{site.folder}")
+    assert "SGLang 0.5.99 is installed, tested with 0.5.23 only: install sglang==0.5.23, or set SPEC_CONVERT_SGLANG_UNTESTED=1 to try it" in text
+
+
+def test_switched_off_means_not_served(site: Site, tmp_path: Path) -> None:
+    """SGLANG_PLUGINS without ours: stock SGLang does not know the file and says so."""
+    assert "Unrecognized model" in refused(site, DRAFT, tmp_path / "log", plugins="cpu_stand_in")
