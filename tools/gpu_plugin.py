@@ -19,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from sglang_harness.environment import TRAINED  # noqa: E402
 from sglang_harness.server import Answer, free_port, launch  # noqa: E402
 
 FIXTURES = ("tiny-anchor-full-vanilla", "tiny-bonus-reduced-vanilla", "tiny-anchor-reduced-gated", "tiny-sliding-causal", "tiny-sliding-noncausal")
-SECONDS_PER_SLICE = 240
+SECONDS_PER_SLICE, SECONDS_PER_REFERENCE = 240, 60
 TOKENS, SAMPLED = 64, 20
 AGREEMENT = 0.97
 
@@ -147,18 +148,29 @@ def run(out: Path, *, budget: float, only: str, parallel: int, commit: str, devi
             for result in pool.map(lambda item: _attempt(item, folder, site), group):
                 append(out, {**around, **result})
                 done[result["name"]] = result
-    for work in _reference_work(done, only, device, dtype):
-        if time.monotonic() > stop:
-            break
-        append(out, {**around, **work()})
+    work = _reference_work(done, only, device, dtype)
+    with ProcessPoolExecutor(parallel, mp_context=get_context("spawn")) as pool:
+        for first in range(0, len(work), parallel):
+            if time.monotonic() + SECONDS_PER_REFERENCE > stop:
+                break
+            for result in pool.map(_do, work[first : first + parallel]):
+                append(out, {**around, **result})
     left = [item.name for item in slices() if item.name not in {line["name"] for line in read(out)} and re.search(only, item.name)]
-    print(f"left: {len(left)} servers {left}, {len(list(_reference_work({line['name']: line for line in read(out)}, only, device, dtype)))} runs of the reference engine")
+    print(f"left: {len(left)} servers {left}, {len(_reference_work({line['name']: line for line in read(out)}, only, device, dtype))} runs of the reference engine")
 
 
-def _reference_work(done: dict[str, dict[str, Any]], only: str, device: str, dtype: str) -> list[Any]:
-    work = [lambda draft=draft: reference_slice(draft, device, dtype) for draft in FIXTURES if f"{draft}.reference" not in done and re.search(only, draft)]
+def _reference_work(done: dict[str, dict[str, Any]], only: str, device: str, dtype: str) -> list[tuple[Any, ...]]:
+    """Function and arguments of each run of the reference engine that is not done."""
+    work: list[tuple[Any, ...]] = [(reference_slice, draft, device, dtype) for draft in FIXTURES if f"{draft}.reference" not in done and re.search(only, draft)]
     servers = [line for line in done.values() if line["kind"] == "server" and _plain_target(line)]
-    return work + [lambda line=line: agreement_slice(line, device, dtype) for line in servers if f"{line['name']}.agreement" not in done]
+    return work + [(agreement_slice, line, device, dtype) for line in servers if f"{line['name']}.agreement" not in done]
+
+
+def _do(work: tuple[Any, ...]) -> dict[str, Any]:
+    """One run of the reference engine, in a process of its own: its decoding is bound by Python."""
+    function, *arguments = work
+    result: dict[str, Any] = function(*arguments)
+    return result
 
 
 def _plain_target(line: dict[str, Any]) -> bool:
@@ -254,7 +266,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budget", type=float, default=420, help="seconds; a slice that might not fit is left for the next call")
     parser.add_argument("--only", default="", help="regular expression over slice names")
-    parser.add_argument("--parallel", type=int, default=3, help="servers side by side on one GPU")
+    parser.add_argument("--parallel", type=int, default=6, help="servers, or runs of the reference engine, side by side on one GPU")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--commit", default=None)

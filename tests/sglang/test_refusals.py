@@ -52,3 +52,9 @@ def test_another_release_ends_the_launch(site: Site, tmp_path: Path) -> None:
 def test_switched_off_means_not_served(site: Site, tmp_path: Path) -> None:
     """SGLANG_PLUGINS without ours: stock SGLang does not know the file and says so."""
     assert "Unrecognized model" in refused(site, DRAFT, tmp_path / "log", plugins="cpu_stand_in")
+
+
+def test_gamma_of_the_command_line_is_checked_against_the_draft(site: Site, tmp_path: Path) -> None:
+    """SGLang's own cross-check sees the gamma of the Speculators config: 6, one less than its block_size."""
+    text = refused(site, DRAFT, tmp_path / "log", flags=["--speculative-num-draft-tokens", "8"])
+    assert "speculative_num_draft_tokens must equal gamma + 1 (= 7 for gamma=6)" in text

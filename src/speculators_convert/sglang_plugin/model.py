@@ -29,6 +29,8 @@ class SpeculatorsDSparkModel(DSparkDraftModel):  # type: ignore[misc]
         super().__init__(config=config, quant_config=quant_config, prefix=prefix)
         if not config.enable_confidence_head:
             self.confidence_head = None
+        self.complete = False
+        """All weights were loaded once; an update at run time may bring some of them only."""
         self.draft_lm_head: ParallelLMHead | None = None
         self.takes_target_embedding = self.uses_own_vocab_modules = int(config.draft_vocab_size) != int(config.vocab_size)
         if self.takes_target_embedding:
@@ -65,7 +67,7 @@ class SpeculatorsDSparkModel(DSparkDraftModel):  # type: ignore[misc]
 
         super().load_weights(own(weights))
         unknown = sorted(name for name in seen - expected if not self._may_skip(name))
-        missing = sorted(expected - seen)
+        missing = [] if self.complete else sorted(expected - seen)
         if unknown or missing:
             raise RefusedError(
                 "the draft's tensors are not those of its config",
@@ -73,6 +75,7 @@ class SpeculatorsDSparkModel(DSparkDraftModel):  # type: ignore[misc]
                 measured=f"{len(missing)} missing, {len(unknown)} unknown",
                 expected="each tensor once",
             )
+        self.complete = True
 
     def _load_vocabulary(self, name: str, tensor: Tensor) -> bool:
         """Take the head and the mapping of a reduced draft; false for every other tensor."""

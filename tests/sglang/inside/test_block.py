@@ -18,6 +18,7 @@ from speculators_convert.errors import RefusedError
 from speculators_convert.sglang_plugin import sharing
 from speculators_convert.sglang_plugin.block import NEVER
 from speculators_convert.sglang_plugin.markov import ReducedMarkov, advance
+from speculators_convert.sglang_plugin.model import SpeculatorsDSparkModel
 
 pytestmark = pytest.mark.usefixtures("world")
 TARGET = TRAINED / "tiny-target"
@@ -171,3 +172,30 @@ def test_target_head_without_a_weight_is_no_obstacle(world):
     target.lm_head.org_vocab_size = 2048
     with pytest.raises(RefusedError, match="another target vocabulary"):
         sharing.attach(None, draft_model=model, model_runner=SimpleNamespace(model=target), gamma=6)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda weights: weights.pop("markov_head.markov_w2.weight"), r"markov_head\.markov_w2\.weight.*1 missing, 0 unknown"),
+        (lambda weights: weights.pop("d2t"), "d2t.*1 missing, 0 unknown"),
+        (lambda weights: weights.update({"layers.0.extra.weight": torch.zeros(1)}), r"layers\.0\.extra\.weight.*0 missing, 1 unknown"),
+        (lambda weights: weights["d2t"].__setitem__(511, 600), "the mapping leaves the target vocabulary"),
+    ],
+    ids=["markov_w2", "d2t", "extra", "range"],
+)
+def test_loader_refuses_what_sglang_would_skip(change, words, world):
+    """The launch checks the files; this guards whatever else a loader hands over."""
+    folder = TRAINED / "tiny-anchor-reduced-gated"
+    model, weights = SpeculatorsDSparkModel(get_config(str(folder), trust_remote_code=False)), load_file(folder / "model.safetensors")
+    change(weights)
+    with pytest.raises(RefusedError, match=words):
+        model.load_weights(weights.items())
+
+
+def test_update_at_run_time_may_bring_some_tensors_only(world):
+    model = load_draft(TRAINED / "tiny-anchor-reduced-gated", TARGET)
+    head = torch.full((512, 128), 0.25)
+    model.confidence_head = None
+    model.load_weights([("lm_head.weight", head)])
+    assert torch.equal(model.draft_lm_head.weight.detach(), head)

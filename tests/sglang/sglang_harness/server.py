@@ -58,14 +58,16 @@ class Server:
 
 
 @contextlib.contextmanager
-def serve(site: Site, draft: Path, log: Path, *, tp: int = 1, plugins: str = PLUGINS, target: Path = TRAINED / "tiny-target", **environ: str) -> Iterator[Server]:
+def serve(
+    site: Site, draft: Path, log: Path, *, tp: int = 1, plugins: str = PLUGINS, target: Path = TRAINED / "tiny-target", flags: Sequence[str] = (), **environ: str
+) -> Iterator[Server]:
     """The command of the user's guide on the CPU: start, wait until it answers, and end it with its children."""
     port = free_port()
     command = [
         str(PYTHON.parent / "sglang"), "serve", "--model-path", str(target), "--device", "cpu", "--attention-backend", "torch_native",
         "--sampling-backend", "pytorch", "--dtype", "float32", "--max-total-tokens", "4096", "--disable-radix-cache", "--mem-fraction-static", "0.5",
         "--max-running-requests", "4", "--port", str(port), "--nccl-port", str(free_port()), "--tp-size", str(tp), "--random-seed", "1",
-        "--speculative-algorithm", "DSPARK", "--speculative-draft-model-path", str(draft),
+        "--speculative-algorithm", "DSPARK", "--speculative-draft-model-path", str(draft), *flags,
     ]  # fmt: skip
     with launch(command, port, site.environ(plugins=plugins, tp=tp, **environ), log) as server:
         yield server
