@@ -38,7 +38,10 @@ class EvidenceRule(Model):
     modes: tuple[str, ...] = Field(default=(), description="Modes that must each have run; empty: any one")
     min_acceptance_length: float | None = Field(default=None, ge=1)
     min_prompts: int = Field(default=1, ge=1)
-    exact: bool = Field(default=True, description="Drafted greedy output must equal the target's own on each prompt")
+    equivalence: Literal["exact", "ties", "any"] = Field(
+        default="ties",
+        description="Drafted greedy output against the target's own: exact; or equal up to ties, where the target's two logits differ by rounding only; any: not judged",
+    )
     max_age_days: int | None = Field(default=None, ge=0, description="Evidence must state when it was made, and not be older")
     tool: Literal["same-minor", "any"] = Field(default="same-minor", description="Which tool versions may have made the evidence")
 

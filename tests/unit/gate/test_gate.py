@@ -17,7 +17,7 @@ from speculators_convert.gate import Case, ReceiptState, decide, unreadable
 from speculators_convert.gate_codes import GATE_CODES
 from speculators_convert.model import Severity
 from speculators_convert.policies import EngineRule, EvidenceRule, GatePolicy, Waiver, load_policy
-from speculators_convert.smoke_result import CheckpointDigest, Comparison, ModeResult
+from speculators_convert.smoke_result import CheckpointDigest, Comparison, Equivalence, ModeResult, Sampled
 from speculators_convert.verdict import GateReport
 
 PUBLISH, DEFAULT = load_policy("publish"), load_policy("default")
@@ -177,14 +177,48 @@ def test_numbers_of_a_mode_that_fail(case: Case, evidence: Callable[..., Evidenc
     assert gate.outcome == "fail"
 
 
-def test_output_that_differs_fails_unless_the_policy_allows_it(case: Case, evidence: Callable[..., EvidenceFile]) -> None:
+def _policy(**rule: object) -> GatePolicy:
+    return PUBLISH.model_copy(update={"evidence": PUBLISH.evidence.model_copy(update=rule)})
+
+
+def _differing(case: Case, evidence: Callable[..., EvidenceFile], **more: object) -> Case:
+    """Evidence in which one of four outputs leaves the target's own."""
     result = case.evidence[0].result
     assert result is not None
     outcomes = tuple(item.model_copy(update={"exact": item.prompt > 0}) for item in result.modes[0].outcomes)
-    differing = replace(case, evidence=(evidence(modes=_mode(case, exact=3, outcomes=outcomes)),))
+    return replace(case, evidence=(evidence(modes=_mode(case, exact=3, outcomes=outcomes), **more),))
+
+
+def _equivalence(*, ties: int, defects: int, mode: str = "eager") -> tuple[Equivalence, ...]:
+    return (Equivalence(mode=mode, tp=1, dtype="bfloat16", tolerance_steps=2, exact=3, ties=ties, defects=defects, splits=()),)
+
+
+def test_output_that_differs_fails_unless_the_policy_allows_it(case: Case, evidence: Callable[..., EvidenceFile]) -> None:
+    differing = _differing(case, evidence)
     assert codes(decide(differing, PUBLISH)) == ["GATE015"]
-    loose = PUBLISH.model_copy(update={"evidence": PUBLISH.evidence.model_copy(update={"exact": False})})
-    assert decide(differing, loose).outcome == "pass"
+    assert decide(differing, _policy(equivalence="any")).outcome == "pass"
+
+
+def test_a_tie_is_no_difference_unless_the_policy_says_exact(case: Case, evidence: Callable[..., EvidenceFile]) -> None:
+    tied = _differing(case, evidence, equivalence=_equivalence(ties=1, defects=0))
+    assert decide(tied, PUBLISH).outcome == "pass"
+    assert codes(decide(tied, _policy(equivalence="exact"))) == ["GATE015"]
+    for wrong in (_equivalence(ties=0, defects=1), _equivalence(ties=1, defects=1), _equivalence(ties=1, defects=0, mode="graph")):
+        assert codes(decide(_differing(case, evidence, equivalence=wrong), PUBLISH)) == ["GATE015"]
+
+
+def test_a_sampled_run_is_judged_by_its_distribution_and_needs_a_greedy_one_beside_it(case: Case, evidence: Callable[..., EvidenceFile]) -> None:
+    greedy, sampled = _mode(case)[0], _mode(case, temperature=0.7)[0]
+    follows = Sampled(mode="eager", tp=1, temperature=0.7, seed=0, tokens=100, p_value=0.4, level=0.01)
+    both = evidence(modes=(greedy, sampled), sampled=(follows,))
+    assert decide(replace(case, evidence=(both,)), PUBLISH).outcome == "pass"
+    for file in (
+        evidence(modes=(greedy, sampled)),
+        evidence(modes=(greedy, sampled), sampled=(follows.model_copy(update={"p_value": 0.001}),)),
+        evidence(modes=(greedy, sampled), sampled=(follows.model_copy(update={"p_value": float("nan")}),)),
+        evidence(modes=(sampled,), sampled=(follows,)),
+    ):
+        assert codes(decide(replace(case, evidence=(file,)), PUBLISH)) == ["GATE015"]
 
 
 def test_too_few_prompts(case: Case) -> None:
