@@ -32,7 +32,7 @@ def claimed(out: Path) -> Iterator[Path]:
             fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
             yield folder
-            os.fsync(own)
+            _sync_folders(folder)
             refuse_existing(out)
             folder.rename(out)
             os.fsync(parent)
@@ -49,6 +49,13 @@ def refuse_existing(out: Path) -> None:
         raise UsageError("the output already exists", where=str(out), hint="pass a new folder, or remove this one first")
     if not out.parent.is_dir():
         raise UsageError("the folder of the output does not exist", where=str(out.parent), hint="create it first")
+
+
+def _sync_folders(top: Path) -> None:
+    """The names in `top` and below it, on the disk."""
+    for base, _, _ in os.walk(top):
+        with _opened(Path(base)) as descriptor:
+            os.fsync(descriptor)
 
 
 def _clear_debris(out: Path) -> None:

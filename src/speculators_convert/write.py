@@ -52,8 +52,8 @@ def execute(plan: RewritePlan, source: Source, out: Path, *, target: Source | No
         for item in sources.values():
             if isinstance(item, StreamedSource):
                 item.verify()
-            if plan.ranks is not None:
-                subjects.append(_write_ranks(folder, plan.ranks, tensors))
+        if plan.ranks is not None:
+            subjects.append(_write_ranks(folder, plan.ranks, tensors))
         _refuse_stale(before, {origin: _listing(item) for origin, item in sources.items()})
         receipt = _receipt(plan, subjects, tensors)
         _write_bytes(folder / RECEIPT_NAME, pretty_json(receipt.document()).encode())
