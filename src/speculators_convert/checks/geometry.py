@@ -200,6 +200,26 @@ def undisputed(spec: DraftSpec) -> Iterator[Problem]:
             yield Problem(f"{fact} can be read in two ways", subject=fact, measured=f"{item.says}: {item.source}", expected=decided)
 
 
+@check("DSP208", "The number of drafted tokens is stated", severity=Severity.INFO)
+def tokens_stated(spec: DraftSpec, format_name: str) -> Iterator[Problem]:
+    """
+    ## What it checks
+    A Speculators file states `speculative_tokens` in its first proposal method.
+
+    ## Why it matters
+    `vllm serve DRAFT` refuses a file without it, and it is the second witness for how the anchor slot is used.
+
+    ## How to fix
+    Restore `speculators_config.proposal_methods`; `spec-convert normalize` writes it.
+
+    ## Reported in
+    vLLM 0.33.0 `speculators/base.py` (validate_speculators_config)
+    """
+    if format_name == "speculators" and spec.speculative_tokens is None:
+        pointer = "/speculators_config/proposal_methods/0/speculative_tokens"
+        yield Problem("speculative_tokens is not stated", subject="speculative_tokens", measured="no value", expected="the number of sampled slots", file=CONFIG, pointer=pointer)
+
+
 @check("DSP210", "The tapped layers are listed")
 def taps_listed(spec: DraftSpec) -> Iterator[Problem]:
     """

@@ -118,7 +118,10 @@ class Speculators:
 def _speculative_tokens(config: ConfigReader) -> int | None:
     table = config.sub("speculators_config")
     methods = table.table.get("proposal_methods")
-    if not isinstance(methods, list) or not methods or not isinstance(methods[0], dict):
+    if methods is None or methods == []:
+        return None
+    if not isinstance(methods, list) or not isinstance(methods[0], dict):
+        table.reject("proposal_methods", methods, "a list of objects")
         return None
     method = ConfigReader(methods[0], f"{table.pointer}/proposal_methods/0", config.file, config.problems)
     return method.integer("speculative_tokens", minimum=1)
