@@ -131,10 +131,12 @@ def refuse_errors(inspection: Inspection) -> None:
 def plan_rewrite(inspection: Inspection, *, layout: str = DEFAULT_LAYOUT) -> RewritePlan:
     """What `normalize` would write; `RefusedError` when the checkpoint has errors or the layout cannot express the draft."""
     from speculators_convert.layouts import Options, find  # noqa: PLC0415
+    from speculators_convert.prepare import gather  # noqa: PLC0415
 
     chosen = find(layout)
     refuse_errors(inspection)
-    return chosen.plan(inspection.spec, inspection.checkpoint, Options(pairing=inspection.pairing))
+    options = gather(chosen, inspection.spec, inspection.checkpoint, (inspection.source, inspection.target_source), Options(pairing=inspection.pairing))
+    return chosen.plan(inspection.spec, inspection.checkpoint, options)
 
 
 def normalize(
@@ -153,7 +155,7 @@ def normalize(
     inspection = look(reference, target=target, tp=tp, settings=settings)
     plan = plan_rewrite(inspection, layout=layout)
     with streamed(inspection.source) as source:
-        return execute(plan, source, out, progress=lambda done, total: progress(done, total, "writing"))
+        return execute(plan, source, out, target=inspection.target_source, progress=lambda done, total: progress(done, total, "writing"))
 
 
 def smoke(reference: str | None = None, *, options: SmokeOptions | None = None, settings: Settings | None = None, progress: Progress = no_progress) -> SmokeResult:
