@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.ci.conftest import ROOT, environment
 
 from speculators_convert.policies import parse_policy
 from speculators_convert.report import reporters
-from tests.ci.conftest import ROOT, environment
 
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -29,7 +29,14 @@ def _blocks(page: str, language: str) -> list[str]:
 
 
 def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")], cwd=ROOT, env=environment(NO_MKDOCS_2_WARNING="1"), capture_output=True, text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        env=environment(NO_MKDOCS_2_WARNING="1"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "site/quickstart.html").exists()
 
@@ -91,3 +98,20 @@ def test_the_reference_lists_what_there_is() -> None:
 def test_the_snippets_are_those_of_the_examples(block: int, example: str) -> None:
     lines = {line.strip() for line in (ROOT / example).read_text(encoding="utf-8").splitlines()}
     assert [line for line in _blocks("ci.md", "yaml")[block].splitlines() if line.strip() not in lines] == []
+
+
+_SESSION = re.compile(r"^```text\n\$ (spec-convert .*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_CHANGES = re.compile(r"created \S+|[\d.]+ s (drafted|target only)|(torch|transformers|python) [\w.+]+|device .*?  ")
+"""What differs from one run or machine to the next."""
+
+
+@pytest.mark.parametrize(("command", "shown"), _SESSION.findall((ROOT / "README.md").read_text(encoding="utf-8")))
+def test_the_recorded_session_of_the_readme_is_what_the_commands_say(command: str, shown: str) -> None:
+    """Each shown line comes in this order; `...` stands for lines that are left out."""
+    if " smoke " in command:
+        pytest.importorskip("torch")
+    env = environment(PYTHONPATH=str(ROOT / "src"), OMP_NUM_THREADS="1")
+    done = subprocess.run([sys.executable, "-m", "speculators_convert", *command.split()[1:]], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    lines = iter(_CHANGES.sub("", line).rstrip() for line in done.stdout.splitlines())
+    missing = [line for line in (_CHANGES.sub("", line).rstrip() for line in shown.splitlines()) if line.strip() != "..." and line not in lines]
+    assert missing == []

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.ci.conftest import ROOT, environment
 
 from speculators_convert.version import __version__
-from tests.ci.conftest import ROOT, environment
 
 pytestmark = pytest.mark.slow
 
