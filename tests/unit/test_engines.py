@@ -139,6 +139,8 @@ def test_the_target_decides_what_the_file_leaves_open() -> None:
     assert alone[PLUGIN].verdict == "loads"
     assert paired[PLUGIN].verdict == "unsupported"
     assert any("last layer" in reason for reason in paired[PLUGIN].reasons)
+    assert "--model-path" not in paired[PLUGIN].launch
+    assert "serve memory " in paired[VLLM].launch
 
 
 def test_launch_on_vllm_states_the_drafted_tokens() -> None:

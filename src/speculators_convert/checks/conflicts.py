@@ -110,7 +110,7 @@ FACTS = {
         "DSP329",
         "The Markov head is of the stated kind",
         "A gated or recurrent head read as vanilla loads without error and drafts with the wrong bias.",
-        "Set `markov_head_type` to what the tensors show: `gate_proj` is gated, `joint_proj` is rnn, neither is vanilla.",
+        "Set `markov_head_type` to what the tensors show (`gate_proj` is gated, `joint_proj` is rnn, neither is vanilla), or state it with `--set markov_head_type=...`.",
         "tokenspeed#829 (vanilla head assumed)",
     ),
     "confidence_head_with_markov": _Fact(

@@ -60,7 +60,8 @@ def no_code(checkpoint: Checkpoint) -> Iterator[Problem]:
     The folder has no `.py`, `.pyc`, `.pyd` or `.so` file.
 
     ## Why it matters
-    With `trust_remote_code`, loaders import Python files of a model folder. A draft needs none, though the Speculators library saves its own `config.py`. This tool never imports them, and a rewrite does not carry them.
+        With `trust_remote_code`, loaders import Python files of a model folder. A draft needs none, though the Speculators library saves its own
+    `config.py`. This tool never imports them, and a rewrite does not carry them.
 
     ## How to fix
     Remove the files before publishing; `spec-convert normalize` leaves them out.

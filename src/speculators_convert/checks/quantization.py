@@ -9,6 +9,7 @@ from speculators_convert.checks.core import check
 from speculators_convert.checks.places import CONFIG
 from speculators_convert.findings import Problem
 from speculators_convert.model import JsonValue, Severity
+from speculators_convert.pairing import Pairing
 from speculators_convert.spec import DraftSpec
 
 _PLAIN = {"BF16", "F16", "F32", "F64"}
@@ -24,6 +25,13 @@ def _declared(checkpoint: Checkpoint) -> tuple[Mapping[str, JsonValue] | None, s
         if isinstance(document, dict) and document:
             return document, name
     return None, ""
+
+
+def _method(declared: Mapping[str, JsonValue]) -> str:
+    """The quantization that a block names, in either spelling; ModelOpt nests it."""
+    inner = declared.get("quantization")
+    table = inner if isinstance(inner, dict) else declared
+    return str(table.get("quant_algo") or table.get("quant_method") or "not named")[:120]
 
 
 def _matrices(spec: DraftSpec) -> list[str]:
@@ -47,8 +55,7 @@ def quantization_stated(checkpoint: Checkpoint, spec: DraftSpec) -> Iterator[Pro
     """
     declared, file = _declared(checkpoint)
     if declared is not None and any(spec.tensors[role].dtype not in _PLAIN for role in _matrices(spec)):
-        method = declared.get("quant_method") or declared.get("quant_algo") or "not named"
-        yield Problem("the draft is quantized", subject="quantization_config", measured=str(method)[:120], expected="known to the engine that serves it", file=file)
+        yield Problem("the draft is quantized", subject="quantization_config", measured=_method(declared), expected="known to the engine that serves it", file=file)
 
 
 @check("DSP502", "Quantized weights have their scales")
@@ -72,6 +79,28 @@ def scales_present(spec: DraftSpec, checkpoint: Checkpoint) -> Iterator[Problem]
         base = ref.name.removesuffix(".weight")
         if ref.dtype not in _PLAIN and not any(name.startswith(base) and "scale" in name[len(base) :] for name in names):
             yield Problem("a quantized weight has no scale", subject=role, measured=ref.dtype, expected=f"{base}.weight_scale beside it", file=ref.file)
+
+
+@check("DSP503", "Quantization of draft and target", severity=Severity.INFO)
+def quantization_compared(checkpoint: Checkpoint, spec: DraftSpec, pairing: Pairing) -> Iterator[Problem]:
+    """
+    ## What it checks
+    Whether draft and target are quantized in the same way.
+
+    ## Why it matters
+    They need not be. But one server has one set of quantized kernels loaded, and some versions apply the target's quantization to the draft.
+
+    ## How to fix
+    Nothing to do when the engine verdict is `loads`; look at the engine's log for the dtype of the draft.
+
+    ## Reported in
+    sglang#36677 (experts of target and draft in different dtypes), vLLM-metax#337
+    """
+    mine, _ = _declared(checkpoint)
+    theirs, _ = _declared(pairing.target)
+    methods = [_method(item) if item is not None else "none" for item in (mine, theirs)]
+    if spec.bundled is None and methods[0] != methods[1]:
+        yield Problem("draft and target are quantized differently", subject="quantization_config", measured=f"draft {methods[0]}", expected=f"target {methods[1]}", file=CONFIG)
 
 
 @check("DSP504", "Declared quantization is there", severity=Severity.WARNING)

@@ -28,7 +28,7 @@ def verdicts(spec: DraftSpec, checkpoint: Checkpoint, source_name: str, tp_degre
     """The verdict of each engine version on this draft, with the rule that decides and the command to run."""
     known = facts(spec, checkpoint, tp_degrees, pairing)
     fitting = [tp for tp in tp_degrees if tp_fits(spec, tp)]
-    case = _Case(known, spec, source_name, max(fitting, default=1), checkpoint.files)
+    case = _Case(known, spec, source_name, target_name(spec, pairing), max(fitting, default=1), checkpoint.files)
     return tuple(_verdict(engine, case) for engine in engines())
 
 
@@ -39,6 +39,7 @@ class _Case:
     known: Facts
     spec: DraftSpec
     source_name: str
+    target: str
     tp: int
     files: tuple[FileInfo, ...]
 
@@ -62,7 +63,7 @@ def _added(engine: Engine, known: Facts) -> list[Addition]:
 
 
 def _launch(engine: Engine, case: _Case, ruling: Ruling) -> str:
-    draft, target, lines = case.source_name, target_name(case.spec), []
+    draft, target, lines = case.source_name, case.target, []
     step = next((item for item in engine.preparations if item.when is None or item.when.holds(case.known)), None)
     if ruling is Ruling.NEEDS_NORMALIZE and step is not None:
         draft = f"{case.source_name.rstrip('/')}-{step.layout}"

@@ -22,8 +22,10 @@ def facts(spec: DraftSpec, checkpoint: Checkpoint, tp_degrees: tuple[int, ...] =
     return {**_identity(spec, checkpoint), **_geometry(spec, checkpoint, pairing), **_attention(spec), **_heads(spec, checkpoint, tp_degrees), **_tensors(spec, checkpoint)}
 
 
-def target_name(spec: DraftSpec) -> str:
-    """The target's Hub id when the draft names one, else a placeholder."""
+def target_name(spec: DraftSpec, pairing: Pairing | None = None) -> str:
+    """The target that was looked at, else the Hub id that the draft names, else a placeholder."""
+    if pairing is not None:
+        return pairing.target.id.name
     name = spec.verifier.name_or_path or ""
     return name if _HUB_ID.fullmatch(name) else "TARGET"
 

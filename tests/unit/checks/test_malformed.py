@@ -91,6 +91,21 @@ def test_each_malformed_value_of_each_key_is_survived(name: str) -> None:
     assert survives(name, 1) > 400
 
 
+def test_malformed_targets_are_survived() -> None:
+    draft = Draft.load(FIXTURES / "library/0.9.0/vanilla-anchor-reduced")
+    target = Draft.load(FIXTURES / "library/target")
+    for path in pointers(target.config):
+        for value in VALUES[:: 1 if len(path) == 1 else 7]:
+            changed = target.copy()
+            changed.config = with_value(target.config, path, value)
+            findings(draft, changed)
+    for document in (b"[]", b"{", b"", b'{"text_config": []}', b'{"text_config": {"vocab_size": []}}'):
+        held = MemorySource({"config.json": document, "tokenizer.json": document})
+        source = MemorySource(draft.files())
+        pairing = collect_pairing(source, None, None, held, collect(held))
+        assert pairing.vocab_size is None
+
+
 UNREAD = {
     "/speculators_config/algorithm",
     "/speculators_config/default_proposal_method",

@@ -39,3 +39,16 @@ def test_each_kind_of_fault_has_a_code() -> None:
     assert kinds == set(FAULT_CODES)
     assert Fault
     assert Checkpoint
+
+
+@pytest.mark.parametrize("item", CHECKS.values(), ids=lambda item: item.code)
+def test_flags_in_the_text_exist(item: Check) -> None:
+    """A finding that leaves two readings open names the `--set` key that decides; each named key is one."""
+    from speculators_convert.spec import Settings  # noqa: PLC0415
+
+    assert set(re.findall(r"--set ([a-z_]+)=", item.doc)) <= set(Settings.model_fields)
+
+
+@pytest.mark.parametrize("code", ["DSP202", "DSP203", "DSP204", "DSP210", "DSP215", "DSP220", "DSP221", "DSP230", "DSP231", "DSP241", "DSP250", "DSP329"])
+def test_an_open_fact_names_the_flag_that_states_it(code: str) -> None:
+    assert "--set " in CHECKS[code].hint
