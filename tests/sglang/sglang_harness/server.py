@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sglang_harness.environment import PYTHON, TRAINED, Site
 
-START_SECONDS = 420
+START_SECONDS = 900
 PLUGINS = "speculators_dspark,cpu_stand_in,draft_recorder"
 
 
@@ -66,7 +66,7 @@ def serve(
     command = [
         str(PYTHON.parent / "sglang"), "serve", "--model-path", str(target), "--device", "cpu", "--attention-backend", "torch_native",
         "--sampling-backend", "pytorch", "--dtype", "float32", "--max-total-tokens", "4096", "--disable-radix-cache", "--mem-fraction-static", "0.5",
-        "--max-running-requests", "4", "--port", str(port), "--nccl-port", str(free_port()), "--tp-size", str(tp), "--random-seed", "1",
+        "--max-running-requests", "4", "--port", str(port), "--nccl-port", str(free_port()), "--tp-size", str(tp), "--random-seed", "1", "--skip-server-warmup",
         "--speculative-algorithm", "DSPARK", "--speculative-draft-model-path", str(draft), *flags,
     ]  # fmt: skip
     with launch(command, port, site.environ(plugins=plugins, tp=tp, **environ), log) as server:
