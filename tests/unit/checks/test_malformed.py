@@ -82,7 +82,7 @@ def survives(name: str, step: int) -> int:
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_malformed_values_of_each_key_are_survived(name: str) -> None:
-    assert survives(name, 16) > 25
+    assert survives(name, len(VALUES)) > 12
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_malformed_targets_are_survived() -> None:
     draft = Draft.load(FIXTURES / "library/0.9.0/vanilla-anchor-reduced")
     target = Draft.load(FIXTURES / "library/target")
     for path in pointers(target.config):
-        for value in VALUES[:: 1 if len(path) == 1 else 7]:
+        for value in VALUES[:: 6 if len(path) == 1 else 12]:
             changed = target.copy()
             changed.config = with_value(target.config, path, value)
             findings(draft, changed)
@@ -196,7 +196,7 @@ def test_random_headers_never_raise(data: st.DataObject, draft: Draft) -> None:
 @given(data=st.data())
 def test_random_tables_never_raise(data: st.DataObject) -> None:
     """Any integers in d2t and any bytes in t2d."""
-    draft = Draft.load(FIXTURES / "library/0.9.0/vanilla-anchor-reduced")
+    draft = HEADERS[0].copy()
     d2t, t2d = draft.entry("d2t"), draft.entry("t2d")
     numbers = data.draw(st.lists(st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-3, 100), min_size=48, max_size=48))
     d2t.data = b"".join(item.to_bytes(8, "little", signed=True) for item in numbers)
