@@ -2,8 +2,11 @@
 
     python benchmarks/normalize.py [--gigabytes 2] [--rounds 3] [--folder DIR] [--json FILE]
 
-Each measurement runs in a process of its own, so that its peak memory is its own. Before each one the written files of the
-last are removed and synced; the source stays in the page cache for all of them.
+Tasks: `copy` (cp, fsync, one digest) and `torch` (load, save, the same digests) are the measures for `normalize`;
+`copy-output` (cp, fsync, one digest of each output file) is run after `dense` (layout sglang-dense, the comparison of all
+head rows included) and `ranks` (heads split over 8 ranks) on what they wrote. Each runs in a process of its own, so that
+its peak memory is its own; the tasks take turns, so that a busy machine is busy for all of them. Written files of the run
+before are removed and synced first; the source stays in the page cache.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != Path(__file__).resolve().parent]
@@ -30,8 +34,11 @@ from speculators_convert.checkpoint import collect  # noqa: E402
 from speculators_convert.container.header import Tensor, encode, tensor_size_bytes  # noqa: E402
 from speculators_convert.formats import detect  # noqa: E402
 from speculators_convert.layouts import Options, find  # noqa: E402
+from speculators_convert.pairing import collect_pairing  # noqa: E402
+from speculators_convert.prepare import gather  # noqa: E402
 from speculators_convert.sources import open_source  # noqa: E402
-from speculators_convert.spec import Settings  # noqa: E402
+from speculators_convert.spec import D2T, Settings  # noqa: E402
+from speculators_convert.vocabulary import read_tables  # noqa: E402
 
 VOCABULARY, DRAFT_VOCABULARY = 248_320, 32_000
 
@@ -41,11 +48,17 @@ def main() -> None:
     if options.task:
         _print_measured(options.task, Path(options.folder))
         return
+    rows: dict[str, list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="spec-convert-bench-") as name:
         folder = Path(name)
         make_draft(folder / "source", options.gigabytes)
+        make_target(folder / "target", folder / "source")
         size = sum(path.stat().st_size for path in (folder / "source").iterdir())
-        rows = {task: [_in_own_process(task, folder) for _ in range(options.rounds)] for task in ("copy", "normalize", "torch")}
+        for _ in range(options.rounds):
+            for task in ("copy", "normalize", "torch", "dense", "ranks"):
+                rows.setdefault(task, []).append(_in_own_process(task, folder))
+                if task in ("dense", "ranks"):
+                    rows.setdefault(f"copy-output of {task}", []).append(_in_own_process("copy-output", folder))
     result = summary(rows, size)
     text = json.dumps(result, indent=2)
     print(text)
@@ -151,26 +164,75 @@ def _write_weights(path: Path, shapes: dict[str, tuple[str, tuple[int, ...]]]) -
         os.fsync(file.fileno())
 
 
+def make_target(folder: Path, draft: Path) -> None:
+    """A target of one tensor: a head whose kept rows are the draft's."""
+    checkpoint = collect(open_source(str(draft)))
+    head = checkpoint.tensors["lm_head.weight"].tensor
+    own = np.memmap(draft / "model.safetensors", np.uint8, "r", head.start, (head.shape[0], 2 * head.shape[1]))
+    targets = read_tables(checkpoint).targets(D2T.OFFSET)
+    assert targets is not None
+    folder.mkdir()
+    size = VOCABULARY * own.shape[1]
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(encode([Tensor("lm_head.weight", "BF16", (VOCABULARY, head.shape[1]), 0, size)], {"format": "pt"}))
+        for first in range(0, VOCABULARY, 4096):
+            block = np.frombuffer(bytearray(os.urandom(min(4096, VOCABULARY - first) * own.shape[1])), np.uint8).reshape(-1, own.shape[1])
+            low, high = np.searchsorted(targets, (first, first + 4096))
+            block[targets[low:high] - first] = own[low:high]
+            file.write(block.data)
+        file.flush()
+        os.fsync(file.fileno())
+    config = {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "vocab_size": VOCABULARY,
+        "hidden_size": head.shape[1],
+        "num_hidden_layers": 40,
+        "max_position_embeddings": 262144,
+    }
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
 def copy(folder: Path) -> None:
     """`cp`, fsync of the copy, one digest over it."""
-    target = folder / "out"
-    subprocess.run(["cp", "-r", "--reflink=never", str(folder / "source"), str(target)], check=True)
-    for path in target.iterdir():
-        descriptor = os.open(path, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
-    with (target / "model.safetensors").open("rb") as file:
-        hashlib.file_digest(file, "sha256")
+    _copy(folder / "source", folder / "out")
 
 
-def normalize(folder: Path) -> None:
+def copy_output(folder: Path) -> None:
+    """The same for what another task wrote."""
+    _copy(folder / "out", folder / "out-copy")
+
+
+def _copy(source: Path, target: Path) -> None:
+    subprocess.run(["cp", "-r", "--reflink=never", str(source), str(target)], check=True)
+    for path in sorted(target.rglob("*.safetensors")):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            hashlib.file_digest(file, "sha256")
+
+
+def normalize(folder: Path, layout: str = "speculators", *, target: bool = False, tp: int | None = None) -> None:
     """The rewrite with all its digests."""
     source = open_source(str(folder / "source"))
+    target_source = open_source(str(folder / "target")) if target else None
     checkpoint = collect(source)
     recognised = detect(checkpoint).format
     assert recognised is not None
     spec = recognised.read(checkpoint, Settings()).spec
-    write.execute(find("speculators").plan(spec, checkpoint, Options()), source, folder / "out")
+    pairing = collect_pairing(source, spec, read_tables(checkpoint), target_source, collect(target_source)) if target_source else None
+    chosen = find(layout)
+    options = gather(chosen, spec, checkpoint, (source, target_source), Options(pairing=pairing, tp=tp))
+    write.execute(chosen.plan(spec, checkpoint, options), source, folder / "out", target=target_source)
+
+
+def dense(folder: Path) -> None:
+    """The dense rewrite, each row of the two heads compared."""
+    normalize(folder, "sglang-dense", target=True)
+
+
+def ranks(folder: Path) -> None:
+    """Heads split over eight ranks."""
+    normalize(folder, tp=8)
 
 
 def torch(folder: Path) -> None:
@@ -192,7 +254,7 @@ def torch(folder: Path) -> None:
             hashlib.sha256(opened.get_tensor(name).flatten().view(library.uint8).numpy()).hexdigest()
 
 
-TASKS = {"copy": copy, "normalize": normalize, "torch": torch}
+TASKS: dict[str, Callable[[Path], None]] = {"copy": copy, "normalize": normalize, "torch": torch, "dense": dense, "ranks": ranks, "copy-output": copy_output}
 
 
 def _print_measured(task: str, folder: Path) -> None:
@@ -209,7 +271,9 @@ def peak_rss_bytes() -> int:
 
 
 def _in_own_process(task: str, folder: Path) -> dict[str, float]:
-    shutil.rmtree(folder / "out", ignore_errors=True)
+    shutil.rmtree(folder / "out-copy", ignore_errors=True)
+    if task != "copy-output":
+        shutil.rmtree(folder / "out", ignore_errors=True)
     os.sync()
     command = [sys.executable, __file__, "--task", task, "--folder", str(folder)]
     started = time.perf_counter()
@@ -230,6 +294,8 @@ def summary(rows: dict[str, list[dict[str, float]]], size_bytes: int) -> dict[st
         "normalize_to_copy": seconds["normalize"] / seconds["copy"],
         "normalize_to_torch": seconds["normalize"] / seconds["torch"],
         "torch_memory_to_normalize": memory["torch"] / memory["normalize"],
+        "dense_to_copy_of_output": seconds["dense"] / seconds["copy-output of dense"],
+        "ranks_to_copy_of_output": seconds["ranks"] / seconds["copy-output of ranks"],
         "rows": rows,
     }
 
@@ -240,7 +306,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", default=None)
     parser.add_argument("--json")
-    parser.add_argument("--task", choices=["copy", "normalize", "torch"])
+    parser.add_argument("--task", choices=sorted(TASKS))
     return parser.parse_args()
 
 
