@@ -1,4 +1,4 @@
-"""Put real output into README.md between its `text` fences. Run after a change of the output: `python tools/readme.py`; `--check` compares the inspect part."""
+"""Put real output into README.md between its `text` fences. Run after a change of the output: `python tools/readme.py`; `--check` compares all but smoke."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def main() -> int:
     def fill(match: re.Match[str]) -> str:
         if check and " smoke " in match[2]:
             return match[0]
-        done = subprocess.run([sys.executable, "-m", "speculators_convert", *match[2].split()[1:]], cwd=ROOT, capture_output=True, text=True, check=True)
+        done = subprocess.run([sys.executable, "-m", "speculators_convert", *match[2].split()[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode > 1:  # 1 is an answer: findings, or a gate that did not pass
+            raise SystemExit(f"{match[2]}: {done.stderr}")
         output = shorten(done.stdout).rstrip("\n")
         if output != match[3]:
             stale.append(match[2])
