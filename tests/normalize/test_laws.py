@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from normalizing import Written, normalize_draft, plan_draft, read_draft, synthetic_draft
 from safetensors import safe_open
@@ -89,6 +89,7 @@ def test_a_plan_covers_its_files_accounts_for_the_source_and_survives_json(files
     assert RewritePlan.model_validate_json(plan.model_dump_json()) == plan
 
 
+@settings(max_examples=30)
 @given(drafts, st.integers(1, 5000))
 def test_no_chunk_size_changes_a_byte(files: dict[str, bytes], chunk_bytes: int) -> None:
     folder = Path(tempfile.mkdtemp())

@@ -46,7 +46,7 @@ splits = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(splits, st.integers(1, 16))
 def test_a_split_draft_reads_as_the_whole_one(files: dict[str, bytes], tp: int) -> None:
     folder = Path(tempfile.mkdtemp())

@@ -18,7 +18,7 @@ from speculators_convert.layouts.parts import copied, dropped
 from speculators_convert.layouts.speculators import owned_notes
 from speculators_convert.pairing import Pairing
 from speculators_convert.plan import RewritePlan
-from speculators_convert.spec import Anchor, AttentionKind, DraftSpec, known
+from speculators_convert.spec import Anchor, AttentionKind, DraftSpec, MarkovKind, known
 
 _SHARED = "SGLang takes it from the target and skips it in the file"
 
@@ -95,6 +95,11 @@ def serving_notes(spec: DraftSpec) -> Iterator[str]:
             "with a bonus anchor, serve with --speculative-draft-attention-backend triton or flashinfer: "
             "the FA3 draft backend of SGLang 0.5.19 to 0.5.23 assumes gamma rows, not gamma + 1"
         )
+        if spec.markov and spec.markov.kind is MarkovKind.RNN:
+            yield (
+                "with a bonus anchor and a recurrent head, SGLang starts the recurrence at the first sampled slot, while the draft was trained "
+                "with one step more, on the anchor's slot: its proposals will be accepted less often"
+            )
     if spec.confidence is None:
         yield "without a confidence head, only SGLANG_RAGGED_VERIFY_MODE=static (the default) works"
     if spec.layer_types and AttentionKind.SLIDING in spec.layer_types:
