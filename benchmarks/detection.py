@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.draft_editor import Draft, NotApplicable, traits
 from benchmarks.mutations import DEEP, EXCLUDED, FILE, MUTATIONS, TARGET, Mutation
 
-from speculators_convert import checks
+from speculators_convert import checks, engines
 from speculators_convert.checkpoint import collect
 from speculators_convert.findings import Finding
 from speculators_convert.formats import detect
@@ -67,7 +67,8 @@ def findings(draft: Draft, target: Draft | Path | None = None, settings: Setting
             theirs = {role: item for role, item in (("lm_head.weight", pairing.head), ("embed_tokens.weight", pairing.embed)) if item is not None}
             values = replace(values, rows=shared_rows(source, spec.tensors, tables.targets(spec.d2t), opened, theirs))
     name = detection.format.name if detection.format else None
-    return checks.run(checks.Evidence(checkpoint, stated, draft.tp, name, reading, spec, tables, pairing, values))[0]
+    verdicts = engines.verdicts(spec, checkpoint, draft.name, draft.tp, pairing=pairing) if spec else None
+    return checks.run(checks.Evidence(checkpoint, stated, draft.tp, name, reading, spec, tables, pairing, values, verdicts))[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,7 @@ def look(
     spec = reading.spec if reading else None
     target_source = open_source(target) if target is not None else None
     pairing = collect_pairing(source, spec, tables, target_source, collect(target_source)) if target_source else None
+    verdicts = engines.verdicts(spec, checkpoint, reference, degrees, pairing=pairing) if spec else ()
     evidence = checks.Evidence(
         checkpoint=checkpoint,
         settings=stated,
@@ -82,6 +83,7 @@ def look(
         tables=tables,
         pairing=pairing,
         values=_values(source, checkpoint, spec, tables, target_source, pairing, progress) if deep else None,
+        verdicts=verdicts or None,
     )
     findings, skipped = checks.run(evidence)
     report = Report(
@@ -100,7 +102,7 @@ def look(
         size=geometry.sizes(spec, degrees) if spec else None,
         findings=findings,
         skipped=skipped,
-        engines=engines.verdicts(spec, checkpoint, reference, degrees, pairing=pairing) if spec else (),
+        engines=verdicts,
     )
     return Inspection(source, target_source, checkpoint, reading, tables, pairing, report)
 

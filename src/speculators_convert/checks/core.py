@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from graphlib import TopologicalSorter
 
 from speculators_convert.checkpoint import Checkpoint
-from speculators_convert.findings import Finding, Problem, Skipped
+from speculators_convert.findings import EngineVerdict, Finding, Problem, Skipped
 from speculators_convert.formats import Reading
 from speculators_convert.model import Severity
 from speculators_convert.pairing import Pairing
@@ -34,6 +34,7 @@ class Evidence:
     tables: VocabularyTables | None = None
     pairing: Pairing | None = None
     values: ValueFacts | None = None
+    verdicts: tuple[EngineVerdict, ...] | None = None
 
 
 _MISSING = {
@@ -43,6 +44,7 @@ _MISSING = {
     "format_name": "the format was not recognised",
     "pairing": "needs --target",
     "values": "needs --deep",
+    "verdicts": "the format was not recognised",
 }
 
 
