@@ -12,5 +12,5 @@ for python in "$@"; do
     [ -x "$env/bin/python" ] || "$python" -m venv "$env"
     "$env/bin/python" -m pip install -q --disable-pip-version-check -c constraints.txt . hypothesis pytest pytest-randomly pytest-socket psutil
     echo "core tests on $("$env/bin/python" --version), without torch"
-    "$env/bin/python" -m pytest -q -m "not gpu and not sglang and not engine" --ignore=tests/smoke --ignore=tests/probe --ignore=tests/sglang
+    "$env/bin/python" -m pytest -q -m "not gpu and not sglang and not engine" --ignore=tests/smoke --ignore=tests/probe --ignore=tests/sglang --ignore=tests/ci
 done
