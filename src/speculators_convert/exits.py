@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from speculators_convert.errors import RefusedError, SmokeError, SourceError, SpecConvertError, UsageError, WriteError
-from speculators_convert.model import JsonValue, Model
+from speculators_convert.model import JsonValue, Model, printable
 
 PASS, FINDINGS, USAGE, UNREADABLE, NOT_RUN = 0, 1, 2, 3, 4
 
@@ -22,7 +22,7 @@ def as_text(error: SpecConvertError) -> str:
     """What, where, measured, expected and what to do, one line each."""
     lines = [f"error {error.code}: {error.what}"]
     rows = {"where": error.where, "measured": error.measured, "expected": error.expected, "do": error.hint}
-    lines += [f"  {name:<9}{value}" for name, value in rows.items() if value not in (None, "")]
+    lines += [f"  {name:<9}{printable(str(value))}" for name, value in rows.items() if value not in (None, "")]
     return "\n".join(lines)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from enum import StrEnum
 from typing import Any
 
@@ -32,6 +33,15 @@ class Severity(StrEnum):
         return ("info", "warning", "error").index(self.value)
 
 
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff]")
+_UNPRINTABLE_IN_LINES = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff]")
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """`text` with control characters, direction marks and invisible characters as \\uXXXX: a checkpoint must not steer the terminal. `lines` keeps line ends."""
+    return (_UNPRINTABLE_IN_LINES if lines else _UNPRINTABLE).sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
 def canonical_json(value: JsonValue) -> bytes:
     """UTF-8 bytes of `value` with sorted keys and no spaces; the same value always gives the same bytes."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
@@ -39,7 +49,7 @@ def canonical_json(value: JsonValue) -> bytes:
 
 def pretty_json(value: JsonValue) -> str:
     """Indented JSON with sorted keys and a final newline, for files that people read."""
-    return json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return printable(json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False), lines=True) + "\n"
 
 
 def sha256_hex(data: bytes) -> str:

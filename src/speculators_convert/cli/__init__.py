@@ -10,7 +10,7 @@ from itertools import pairwise
 import typer
 
 from speculators_convert import exits
-from speculators_convert.cli import explain, folders, gate, inspect, normalize, publish_check, smoke, verify
+from speculators_convert.cli import explain, folders, gate, inspect, normalize, output, publish_check, smoke, verify
 from speculators_convert.errors import SpecConvertError
 from speculators_convert.model import pretty_json
 from speculators_convert.version import __version__
@@ -54,5 +54,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _emit_error(error: SpecConvertError, given: list[str]) -> None:
     if "--format=json" in given or any(pair == ("--format", "json") for pair in pairwise(given)):
-        sys.stdout.write(pretty_json(exits.as_json(error)))
-    sys.stderr.write(exits.as_text(error) + "\n")
+        output.write(pretty_json(exits.as_json(error)))
+    output.note(exits.as_text(error))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from speculators_convert.cli.options import Format
 from speculators_convert.errors import WriteError
-from speculators_convert.model import Model, pretty_json
+from speculators_convert.model import Model, pretty_json, printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ def json(value: Model) -> None:
     """Write a value as JSON."""
     from speculators_convert.report.json_ import render
 
-    sys.stdout.write(render(value))
+    write(render(value))
 
 
 def report(value: Report, output_format: Format) -> None:
@@ -40,7 +40,7 @@ def report(value: Report, output_format: Format) -> None:
 
         print_report(value, Console(highlight=False))
     else:
-        sys.stdout.write(render_plain(value))
+        write(render_plain(value))
 
 
 def plan(value: RewritePlan, output_format: Format) -> None:
@@ -50,17 +50,17 @@ def plan(value: RewritePlan, output_format: Format) -> None:
         return
     from speculators_convert.report.rewrite import plan_lines
 
-    sys.stdout.write("\n".join(plan_lines(value)) + "\n")
+    write("".join(printable(line) + "\n" for line in plan_lines(value)))
 
 
 def receipt(value: Receipt, out: Path, output_format: Format) -> None:
     """Write what a rewrite did."""
     if output_format is Format.JSON:
-        sys.stdout.write(pretty_json(value.document()))
+        write(pretty_json(value.document()))
         return
     from speculators_convert.report.rewrite import receipt_lines
 
-    sys.stdout.write("\n".join(receipt_lines(value, out)) + "\n")
+    write("".join(printable(line) + "\n" for line in receipt_lines(value, out)))
 
 
 def smoke(value: SmokeResult, output_format: Format, out: Path | None) -> None:
@@ -74,7 +74,7 @@ def smoke(value: SmokeResult, output_format: Format, out: Path | None) -> None:
         return
     from speculators_convert.report.smoke_text import smoke_lines
 
-    sys.stdout.write("\n".join(smoke_lines(value)) + "\n")
+    write("".join(printable(line) + "\n" for line in smoke_lines(value)))
 
 
 def write_file(path: Path, text: str) -> None:
@@ -86,14 +86,22 @@ def write_file(path: Path, text: str) -> None:
 
 
 def write(text: str) -> None:
-    """Write text to stdout; what the terminal's encoding lacks is escaped."""
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    """Write text to stdout; what the terminal's encoding lacks, and what would steer the terminal, is escaped."""
+    _to(sys.stdout, text)
 
 
 def note(text: str) -> None:
     """Write a line to stderr."""
-    sys.stderr.write(text + "\n")
+    _to(sys.stderr, text + "\n")
+
+
+def _to(stream: TextIO, text: str) -> None:
+    safe = printable(text, lines=True)
+    try:
+        stream.write(safe)
+    except UnicodeEncodeError:
+        encoding = stream.encoding or "utf-8"
+        stream.write(safe.encode(encoding, "backslashreplace").decode(encoding))
 
 
 @contextmanager

@@ -25,6 +25,7 @@ DTYPE_BITS: Mapping[str, int] = {
 }  # fmt: skip
 _ENTRY_KEYS = {"dtype", "shape", "data_offsets"}
 _MAX_DIMENSIONS = 64
+_MAX_NAME_CHARACTERS = 4096
 _INT_LIMIT = 1 << 63
 
 
@@ -134,6 +135,8 @@ def _metadata(value: JsonValue) -> dict[str, str]:
 def _tensor(name: str, entry: JsonValue, base: int) -> Tensor:
     if not isinstance(entry, dict) or set(entry) != _ENTRY_KEYS:
         raise HeaderFault("tensor-entry", "a tensor entry needs exactly dtype, shape and data_offsets", tensor=name, measured=repr(entry)[:120])
+    if len(name) > _MAX_NAME_CHARACTERS:
+        raise HeaderFault("tensor-entry", "a tensor name is too long", tensor=name[:80], measured=f"{len(name)} characters", expected=f"at most {_MAX_NAME_CHARACTERS}")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or not _is_naturals(shape) or len(shape) > _MAX_DIMENSIONS or not _is_naturals(offsets) or len(offsets) != 2:
         raise HeaderFault("tensor-entry", "dtype must be a string, shape and the two data_offsets natural numbers", tensor=name, measured=repr(entry)[:120])

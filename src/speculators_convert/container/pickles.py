@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 SNIFFED_BYTES = 128
-_TEXT_PICKLE = re.compile(rb"\(?(?:[ldt]p\d*\n|[ci][A-Za-z_][\w.]*\n\w+\n)")
+_OLD_PICKLE = re.compile(rb"\(?(?:[ldt]p\d*\n|[ci][A-Za-z_][\w.]*\n\w+\n)|[\]})]q\x00")
 _ZIP, _NPY = b"PK\x03\x04", b"\x93NUMPY"
 
 
@@ -16,4 +16,4 @@ def is_pickle(first: bytes) -> bool:
     if first.startswith(_ZIP):
         name = first[30 : 30 + int.from_bytes(first[26:28], "little")]
         return name.endswith(b"data.pkl")
-    return _TEXT_PICKLE.match(first) is not None or (first.startswith(_NPY) and b"'|O'" in first)
+    return _OLD_PICKLE.match(first) is not None or (first.startswith(_NPY) and b"'|O'" in first)

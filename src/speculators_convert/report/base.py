@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
 from speculators_convert.findings import Finding
 from speculators_convert.model import JsonValue, Model
+from speculators_convert.model import printable as printable_text
 from speculators_convert.verdict import GateReport, Place
 
 _M = TypeVar("_M", bound=Model)
-_UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 OUTCOME_WORDS = {"pass": "PASS", "fail": "FAIL", "unreadable": "UNREADABLE"}
 
 
@@ -55,7 +54,7 @@ def printable(value: _M) -> _M:
 
 def _escaped(value: JsonValue) -> JsonValue:
     if isinstance(value, str):
-        return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", value) if _UNPRINTABLE.search(value) else value
+        return printable_text(value, lines=True)
     if isinstance(value, dict):
         return {_escaped(key): _escaped(item) for key, item in value.items()}
     return tuple(_escaped(item) for item in value) if isinstance(value, (tuple, list)) else value

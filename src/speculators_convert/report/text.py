@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from speculators_convert.findings import EngineVerdict, Finding, Report, SizeInfo, TensorRow
 from speculators_convert.geometry import human_bytes
-from speculators_convert.model import Severity
+from speculators_convert.model import Severity, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +28,7 @@ class Line:
     @property
     def plain(self) -> str:
         """The text without style and without trailing blanks."""
-        return "".join(text for text, _ in self.spans).rstrip()
+        return printable("".join(text for text, _ in self.spans)).rstrip()
 
 
 def render_plain(report: Report) -> str:
@@ -41,7 +41,7 @@ def print_report(report: Report, console: Console) -> None:
     from rich.text import Text  # noqa: PLC0415
 
     for line in report_lines(report):
-        console.print(Text.assemble(*line.spans), soft_wrap=line.command)
+        console.print(Text.assemble(*((printable(text), style) for text, style in line.spans)), soft_wrap=line.command)
 
 
 def report_lines(report: Report) -> Iterator[Line]:
