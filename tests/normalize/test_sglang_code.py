@@ -54,10 +54,6 @@ Path(sys.argv[1]).write_text(json.dumps(read))
 """
 NAMES = [f"{head}-{anchor}-{size}" for head in ("vanilla", "gated", "rnn") for anchor in ("anchor", "bonus") for size in ("full", "reduced")]
 NAMES += ["sliding-causal", "mixed-noncausal-bonus", "sliding-noncausal"]
-    "sliding-causal",
-    "mixed-noncausal-bonus",
-    "sliding-noncausal",
-]
 
 
 @pytest.fixture(scope="module")
