@@ -57,18 +57,6 @@ def test_the_same_command_gives_the_same_bytes_receipt_included(draft: Path, tmp
     assert (first.folder / RECEIPT_NAME).read_bytes() == (second.folder / RECEIPT_NAME).read_bytes()
 
 
-def test_full_vocabulary_drafts_go_to_sglang_and_back(draft: Path, tmp_path: Path) -> None:
-    read = read_draft(draft)
-    servable = not read.spec.reduced_vocabulary and read.spec.markov is not None and min(read.spec.target_layer_ids or ()) >= 0
-    if not servable:
-        pytest.skip("stock SGLang cannot express it; the refusals have tests of their own")
-    canonical = normalize_draft(draft, tmp_path / "a")
-    flat = normalize_draft(canonical.folder, tmp_path / "b", "sglang")
-    back = normalize_draft(flat.folder, tmp_path / "c")
-    assert bytes_of(back.folder) == bytes_of(canonical.folder)
-    assert tensor_digests(flat) == tensor_digests(canonical)
-
-
 drafts = st.builds(
     synthetic_draft,
     head=st.sampled_from(["vanilla", "gated", "rnn"]), sampled=st.booleans(), reduced=st.booleans(), confidence=st.booleans(),
