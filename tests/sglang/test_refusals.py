@@ -36,7 +36,7 @@ def test_another_target_ends_the_launch(site: Site, tmp_path: Path) -> None:
     target = tmp_path / "target"
     shutil.copytree(TRAINED / "tiny-target", target)
     config = json.loads((target / "config.json").read_text())
-    (target / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
+    (target / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}))
     assert "SGLang cannot capture this layer; measured 3; expected ids up to 2" in refused(site, DRAFT, tmp_path / "log", target=target)
 
 

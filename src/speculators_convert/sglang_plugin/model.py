@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,8 +12,10 @@ from sglang.srt.models.dspark import DSparkDraftModel, RNNHead, gather_and_crop_
 from torch import Tensor
 
 from speculators_convert.errors import RefusedError
+from speculators_convert.rank_manifest import SPLIT_ROLES
 from speculators_convert.sglang_plugin import hooks
 from speculators_convert.sglang_plugin.markov import reduced_head
+from speculators_convert.sglang_plugin.rank_rows import is_split, read_rows
 
 _METADATA = ("t2d",)
 """Read by the checks only: decoding needs the other direction."""
@@ -66,6 +69,7 @@ class SpeculatorsDSparkModel(DSparkDraftModel):  # type: ignore[misc]
                     yield name, tensor
 
         super().load_weights(own(weights))
+        seen |= self._load_rank_rows(expected - seen)
         unknown = sorted(name for name in seen - expected if not self._may_skip(name))
         missing = [] if self.complete else sorted(expected - seen)
         if unknown or missing:
@@ -76,6 +80,20 @@ class SpeculatorsDSparkModel(DSparkDraftModel):  # type: ignore[misc]
                 expected="each tensor once",
             )
         self.complete = True
+
+    def _load_rank_rows(self, absent: set[str]) -> set[str]:
+        """Take this rank's rows of heads that lie in rank files; the names that were there."""
+        folder = Path(self.config._name_or_path)
+        names = [name for name in SPLIT_ROLES if name in absent]
+        if not names or not is_split(folder):
+            return set()
+        head = self.draft_lm_head
+        rows = (0, int(self.config.vocab_size)) if head is None else (int(head.shard_indices.org_vocab_start_index), int(head.shard_indices.org_vocab_end_index))
+        for name, tensor in read_rows(folder, dict.fromkeys(names, rows)):
+            parameter = head.weight if head is not None and name == "lm_head.weight" else self.markov_head.markov_w2.weight
+            parameter.data[: tensor.shape[0]].copy_(tensor)
+            parameter.data[tensor.shape[0] :].zero_()
+        return set(names)
 
     def _load_vocabulary(self, name: str, tensor: Tensor) -> bool:
         """Take the head and the mapping of a reduced draft; false for every other tensor."""

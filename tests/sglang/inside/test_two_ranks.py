@@ -9,6 +9,11 @@ from sglang_harness import two_ranks
 from sglang_harness.draft import load_draft
 from sglang_harness.environment import LIBRARY, TRAINED
 
+from speculators_convert import api
+from speculators_convert.layouts import Options, find
+from speculators_convert.sglang_plugin import rank_rows
+from speculators_convert.write import execute
+
 pytestmark = pytest.mark.usefixtures("world")
 CASES = {
     "even": (TRAINED / "tiny-anchor-reduced-gated", TRAINED / "tiny-target", [256, 256]),
@@ -61,3 +66,27 @@ def test_each_rank_holds_its_rows(ranks, case):
     assert torch.equal(torch.cat([rank["w2 rows"] for rank in ranks[case]]), w2)
     assert torch.equal(torch.cat([rank["head rows"][:count] for rank, count in zip(ranks[case], rows, strict=True)]), head)
     assert all((rank["head rows"][count:] == 0).all() for rank, count in zip(ranks[case], rows, strict=True))
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def split_draft(request, tmp_path_factory):
+    """The draft as `normalize --tp` writes it: heads in one file per rank, for two ranks and for three."""
+    folder = tmp_path_factory.mktemp("split") / "draft"
+    inspection = api.look(str(CASES["even"][0]))
+    execute(find("speculators").plan(inspection.spec, inspection.checkpoint, Options(tp=request.param)), inspection.source, folder)
+    return folder
+
+
+def test_rank_files_give_the_same_weights(split_draft, world):
+    """Served on one rank here, whatever number of ranks the files were written for."""
+    whole, split = load_draft(*CASES["even"][:2]), load_draft(split_draft, CASES["even"][1])
+    ours = dict(split.named_parameters())
+    assert {name for name, parameter in whole.named_parameters() if not torch.equal(parameter, ours[name])} == set()
+    assert torch.equal(split.markov_head.targets, whole.markov_head.targets)
+
+
+def test_a_rank_reads_its_rows_of_rank_files(split_draft):
+    weights = load_file(CASES["even"][0] / "model.safetensors")
+    for name, rows in rank_rows.read_rows(split_draft, {"lm_head.weight": (256, 512), "markov_head.markov_w2.weight": (130, 200)}):
+        first, stop = {"lm_head.weight": (256, 512), "markov_head.markov_w2.weight": (130, 200)}[name]
+        assert torch.equal(rows, weights[name][first:stop])
