@@ -52,8 +52,8 @@ def decide(case: Case, policy: GatePolicy) -> GateReport:
         _requirement(
             "findings", "", [_finding_reason(item, policy, case.today) for item in failing], _count(case.report), title=f"No finding of severity {policy.fail_on.value} or higher"
         ),
-        _requirement("looked-at", "GATE003", list(_skip_reasons(skipped)), f"{len(case.report.skipped)} of the checks did not run" if case.report.skipped else "all checks ran"),
-        _requirement("target", "GATE004", _target_reasons(case, policy), case.target or "none"),
+        _requirement("looked-at", "GATE003", list(_skip_reasons(skipped)), _ran(case, skipped)),
+        _requirement("target", "GATE004", _target_reasons(case, policy), case.target or _absent(required=policy.target == "required")),
         _requirement("tp-degrees", "GATE005", list(_degree_reasons(case.report, policy)), ", ".join(map(str, policy.tp_degrees)) or "none required"),
         _requirement(
             "engines",
@@ -62,7 +62,7 @@ def decide(case: Case, policy: GatePolicy) -> GateReport:
             ", ".join(rule.engine for rule in policy.engines) or "none required",
         ),
         _requirement("evidence", "", evidence, _evidence_measured(acceptance, policy), title="Smoke evidence of these bytes holds"),
-        _requirement("receipt", "GATE021", list(_receipt_reasons(case.receipt, policy)), "present" if case.receipt.present else "none"),
+        _requirement("receipt", "GATE021", list(_receipt_reasons(case.receipt, policy)), "verified" if case.receipt.present else _absent(required=policy.receipt == "required")),
         *case.folder,
     )
     return GateReport(
@@ -191,8 +191,19 @@ def _receipt_reasons(receipt: ReceiptState, policy: GatePolicy) -> Iterator[Reas
 
 def _evidence_measured(acceptance: list[Acceptance], policy: GatePolicy) -> str:
     if not acceptance:
-        return "none" if policy.evidence.required else "none passed, none required"
+        return _absent(required=policy.evidence.required)
     return "; ".join(f"{item.engine} {item.mode} TP {item.tp}: acceptance length {item.acceptance_length:.2f}, {item.exact} of {item.total} exact" for item in acceptance)
+
+
+def _ran(case: Case, skipped: list[Skipped]) -> str:
+    """How many checks did not run, and for what."""
+    for_target = sum(item.reason == NEEDS_TARGET and case.target is None for item in case.report.skipped)
+    parts = [f"{len(skipped)} did not run" if skipped else "", f"{for_target} need a target and wait for one" if for_target else ""]
+    return "; ".join(part for part in parts if part) or "all checks ran"
+
+
+def _absent(*, required: bool) -> str:
+    return "none" if required else "none, and none is required"
 
 
 def _count(report: Report) -> str:

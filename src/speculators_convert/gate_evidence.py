@@ -77,7 +77,8 @@ def _stale(result: SmokeResult, rule: EvidenceRule, today: date) -> Iterator[Row
 
 def _failed(result: SmokeResult, rule: EvidenceRule) -> Iterator[Row]:
     if result.verdict != "pass":
-        yield "GATE014", f"the smoke run did not pass: {'; '.join(result.reasons)[:200]}", result.verdict, "pass"
+        what = "was not made" if result.verdict == "not-run" else "did not pass"
+        yield "GATE014", f"the smoke run {what}: {'; '.join(result.reasons)[:200]}", result.verdict, "pass"
     for comparison in result.comparisons:
         if not comparison.holds:
             yield "GATE014", f"a claim of the run does not hold: {comparison.name}", comparison.measured, comparison.expected
