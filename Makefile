@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 OTHER_PYTHONS ?= python3.12 python3.13
 
-.PHONY: demo test test-core test-other-pythons lint gen gen-check check bench clean setup
+.PHONY: demo test test-core test-other-pythons lint gen gen-check check bench docs clean setup
 
 setup: $(VENV)/.ready
 
@@ -38,6 +38,9 @@ gen-check: setup
 	$(BIN)/python tools/generate.py --check
 
 check: lint gen-check test
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: setup
 	$(BIN)/python benchmarks/inspect.py
