@@ -15,6 +15,7 @@ from speculators_convert.findings import FormatInfo, Report, SourceInfo
 from speculators_convert.formats import Reading, detect
 from speculators_convert.model import Severity
 from speculators_convert.pairing import Pairing, collect_pairing
+from speculators_convert.ranks import assembled
 from speculators_convert.sources import Source, open_source, streamed
 from speculators_convert.spec import DraftSpec, Settings
 from speculators_convert.version import __version__
@@ -22,6 +23,7 @@ from speculators_convert.vocabulary import VocabularyTables, read_tables
 
 if TYPE_CHECKING:
     from speculators_convert.plan import RewritePlan
+    from speculators_convert.probe_result import ProbeOptions, ProbeResult
     from speculators_convert.receipt import Receipt
     from speculators_convert.smoke_result import SmokeOptions, SmokeResult
     from speculators_convert.values import ValueFacts
@@ -64,7 +66,7 @@ def look(
     reference: str, *, target: str | None = None, tp: Iterable[int] = (), settings: Settings | None = None, deep: bool = False, progress: Progress = no_progress
 ) -> Inspection:
     """`inspect` with the values that later stages need."""
-    source, stated, degrees = open_source(reference), settings or Settings(), tuple(sorted(set(tp)))
+    source, stated, degrees = assembled(open_source(reference)), settings or Settings(), tuple(sorted(set(tp)))
     checkpoint = collect(source)
     detection = detect(checkpoint)
     reading = detection.format.read(checkpoint, stated) if detection.format else None
@@ -175,3 +177,12 @@ def smoke(reference: str | None = None, *, options: SmokeOptions | None = None, 
     stated = settings.model_dump(mode="json", exclude_none=True) if settings else {}
     made = datetime.now(tz=UTC).isoformat(timespec="seconds")
     return result.model_copy(update={"parameters": {**result.parameters, "settings": stated}, "environment": {**result.environment, "created": made}})
+
+
+def probe(reference: str, *, options: ProbeOptions | None = None, settings: Settings | None = None, progress: Progress = no_progress) -> ProbeResult:
+    """Draft under each reading that a file can be mistaken for and say which fits best. Runs on files with findings: these may be what it explains."""
+    from speculators_convert.probe import prove  # noqa: PLC0415
+    from speculators_convert.probe_result import ProbeOptions  # noqa: PLC0415
+
+    inspection = look(reference, settings=settings)
+    return prove.prove(inspection.spec, inspection.checkpoint, inspection.source, options or ProbeOptions(), progress)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from speculators_convert.api import Progress
     from speculators_convert.findings import Report
     from speculators_convert.plan import RewritePlan
+    from speculators_convert.probe_result import ProbeResult
     from speculators_convert.receipt import Receipt
     from speculators_convert.smoke_result import SmokeResult
 
@@ -75,6 +76,20 @@ def smoke(value: SmokeResult, output_format: Format, out: Path | None) -> None:
     from speculators_convert.report.smoke_text import smoke_lines
 
     write("".join(printable(line) + "\n" for line in smoke_lines(value)))
+
+
+def probe(value: ProbeResult, output_format: Format, out: Path | None) -> None:
+    """Write a probe result, and its JSON to `out`."""
+    from speculators_convert.report.json_ import render
+
+    if out is not None:
+        write_file(out, render(value))
+    if output_format is Format.JSON:
+        json(value)
+        return
+    from speculators_convert.report.probe_text import probe_lines
+
+    sys.stdout.write("\n".join(probe_lines(value)) + "\n")
 
 
 def write_file(path: Path, text: str) -> None:

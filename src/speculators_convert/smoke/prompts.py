@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from speculators_convert.errors import SmokeError, SourceError, UsageError
 from speculators_convert.model import JsonValue
@@ -56,15 +57,20 @@ def parse_line(line: str, where: str, encode: Encode) -> Prompt:
 
 
 def load_encoder(folder: Path) -> Encode:
-    """Text to token ids with the tokenizer in `folder`; never runs code from it."""
+    """Text to token ids with the tokenizer in `folder`."""
+    tokenizer = load_tokenizer(folder)
+    return lambda text: [int(token) for token in tokenizer.encode(text)]
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer in `folder`; never runs code from it."""
     from transformers import AutoTokenizer  # noqa: PLC0415
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except (OSError, ValueError, KeyError, ImportError) as error:
         hint = "add tokenizer.json to the target's folder, or give the prompts as input_ids"
         raise SmokeError(f"the target has no tokenizer that can be loaded ({str(error).splitlines()[0][:160]})", where=str(folder), hint=hint) from error
-    return lambda text: [int(token) for token in tokenizer.encode(text)]
 
 
 def _encoded(value: JsonValue, where: str, encode: Encode) -> tuple[int, ...]:

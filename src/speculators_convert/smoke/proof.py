@@ -29,7 +29,7 @@ def prove(spec: DraftSpec, checkpoint: Checkpoint, source: Source, options: Smok
     result = partial(SmokeResult, tool_version=__version__, checkpoint=checkpoint_digest(source, checkpoint), engine=options.engine, engine_reason="stated")
     try:
         target = target_folder(spec, source, options.target)
-        config = _configure(spec, source, target, options)
+        config = configure(spec, source, target, options)
         run = reference.run(config, spec, source, target, _prompts(options, target, config.dtype), progress)
     except SmokeError as error:
         reason = "; ".join(text for text in (str(error), error.hint) if text)
@@ -86,7 +86,8 @@ def _bounds(modes: tuple[ModeResult, ...], config: SmokeConfig) -> tuple[Compari
     return tuple(found)
 
 
-def _configure(spec: DraftSpec, source: Source, target: Path, options: SmokeOptions) -> SmokeConfig:
+def configure(spec: DraftSpec, source: Source, target: Path, options: SmokeOptions) -> SmokeConfig:
+    """The options with what they leave open decided; `SmokeError` without torch and transformers."""
     missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
     if missing:
         raise SmokeError("the reference engine needs " + " and ".join(missing), hint='pip install "speculators-convert[engine]"')

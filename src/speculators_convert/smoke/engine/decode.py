@@ -61,20 +61,30 @@ def best(logits: Tensor) -> Tensor:
 
 def propose(draft: Draft, state: State, extent: int) -> Proposal:
     """Greedy draft of a block."""
+    return chain(draft, state, extent, pick_best(draft))
+
+
+def pick_best(draft: Draft) -> Pick:
+    """The likeliest token of each slot."""
 
     def pick(logits: Tensor, slot: int) -> tuple[Tensor, Tensor, None]:
         del slot
         return *draft.vocabulary.best(logits), None
 
-    return chain(draft, state, extent, pick)
+    return pick
 
 
 def chain(draft: Draft, state: State, extent: int, pick: Pick) -> Proposal:
-    """One backbone pass, then the Markov chain slot by slot. d2t is applied before the next slot."""
+    """One backbone pass, then the Markov chain slot by slot."""
     anchor, position = anchors(state)
     hidden = draft.hidden(anchor, position, state.draft_cache, extent)
-    base = draft.base_logits(hidden)
     before = state.ids.gather(1, (position - 1).clamp(min=0)[:, None])[:, 0]
+    return walk(draft, hidden, anchor, before, pick)
+
+
+def walk(draft: Draft, hidden: Tensor, anchor: Tensor, before: Tensor, pick: Pick) -> Proposal:
+    """The Markov chain over hidden [B, slots, H] after `anchor` [B] and the token `before` it [B]. d2t is applied before the next slot."""
+    base = draft.base_logits(hidden)
     past, tops, weights = [before, anchor], [], []
     memory = draft.markov.start(anchor.shape[0])
     for slot in range(draft.slots):

@@ -28,7 +28,21 @@ def demand_fit(spec: DraftSpec, target: Target) -> None:
 
 def demand_prompts(prompts: Sequence[Sequence[int]], target: Target, max_new_tokens: int) -> None:
     """Token ids inside the vocabulary, and lengths inside the target's positions."""
+    demand_tokens(prompts, target)
     limit = getattr(target.config, "max_position_embeddings", None)
+    for number, prompt in enumerate(prompts, 1):
+        if limit is not None and len(prompt) + max_new_tokens > limit:
+            raise SmokeError(
+                "prompt and output are longer than the target's positions",
+                where=f"prompt {number}",
+                measured=len(prompt) + max_new_tokens,
+                expected=f"at most {limit}",
+                hint="use shorter prompts or a smaller --max-new-tokens",
+            )
+
+
+def demand_tokens(prompts: Sequence[Sequence[int]], target: Target) -> None:
+    """Token ids inside the vocabulary."""
     for number, prompt in enumerate(prompts, 1):
         if max(prompt) >= target.vocab_size:
             raise SmokeError(
@@ -37,14 +51,6 @@ def demand_prompts(prompts: Sequence[Sequence[int]], target: Target, max_new_tok
                 measured=max(prompt),
                 expected=f"below {target.vocab_size}",
                 hint="the prompts are for another tokenizer",
-            )
-        if limit is not None and len(prompt) + max_new_tokens > limit:
-            raise SmokeError(
-                "prompt and output are longer than the target's positions",
-                where=f"prompt {number}",
-                measured=len(prompt) + max_new_tokens,
-                expected=f"at most {limit}",
-                hint="use shorter prompts or a smaller --max-new-tokens",
             )
 
 

@@ -48,7 +48,7 @@ def run(config: SmokeConfig, spec: DraftSpec, source: Source, folder: Path, prom
     fit.demand_prompts(requests, target, config.max_new_tokens)
     weights = load.read_weights(spec, source, where)
     draft = Draft(Reading(spec), weights, target.shared, _vocabulary(spec, rank))
-    with _threads(target.parameter_count() if rank.device == "cpu" else None):
+    with threads(target.parameter_count() if rank.device == "cpu" else None):
         plain, seconds = _plain(target, requests, config, progress)
         drafted = [_mode(draft, target, requests, config, mode, progress) for mode in config.modes]
         single = []
@@ -151,7 +151,7 @@ def _distribution(target: Target, requests: Requests, drafted: Drafted, config: 
 
 
 @contextmanager
-def _threads(parameters: int | None) -> Iterator[None]:
+def threads(parameters: int | None) -> Iterator[None]:
     """One thread while a small target runs on the CPU: its kernels are too short to share, and waiting threads cost far more."""
     before = torch.get_num_threads()
     try:
