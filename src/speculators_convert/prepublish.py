@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from speculators_convert import receipt, upload
-from speculators_convert.api import Inspection, look
+from speculators_convert.api import look
 from speculators_convert.checkpoint import Checkpoint, collect
 from speculators_convert.container.json_lines import line_of
 from speculators_convert.digest import checkpoint_digest
@@ -24,7 +24,7 @@ from speculators_convert.model import Model
 from speculators_convert.policies import GatePolicy, load_policy
 from speculators_convert.report.base import facts, printable
 from speculators_convert.smoke_result import CheckpointDigest
-from speculators_convert.sources import LocalSource, Source, open_source
+from speculators_convert.sources import Source, open_source
 from speculators_convert.verdict import GateReport, Place, Reason, Requirement
 from speculators_convert.version import __version__
 
@@ -74,8 +74,8 @@ def _judge(request: GateRequest, policy: GatePolicy, shown: str, note: Note) -> 
         digest=digest,
         target_digest=target_digest,
         evidence=evidence,
-        receipt=receipt_state(inspection.source, inspection.checkpoint),
-        folder=_folder(inspection) if request.folder_is_uploaded else (),
+        receipt=receipt_state(request.reference, inspection.checkpoint),
+        folder=_folder(request.reference, inspection.checkpoint) if request.folder_is_uploaded else (),
     )
     places = tuple(place_of(finding, inspection.source, inspection.checkpoint) for finding in inspection.report.findings)
     return decide(case, policy).model_copy(update={"places": tuple(_under(place, shown) for place in places)})
@@ -89,14 +89,17 @@ def _target_digest(reference: str | None, note: Note) -> CheckpointDigest | None
     return checkpoint_digest(source, collect(source, payloads=()))
 
 
-def receipt_state(source: Source, checkpoint: Checkpoint) -> ReceiptState:
+def receipt_state(reference: str, checkpoint: Checkpoint) -> ReceiptState:
     """Whether the receipt in the folder still holds. Documents beside the checkpoint may change after the rewrite."""
-    if checkpoint.file(receipt.RECEIPT_NAME) is None:
-        return ReceiptState(present=False)
-    if not isinstance(source, LocalSource):
+    folder = Path(reference).expanduser()
+    if not folder.is_dir():
+        if checkpoint.file(receipt.RECEIPT_NAME) is None:
+            return ReceiptState(present=False)
         return ReceiptState(present=True, problems=("the receipt of a remote checkpoint cannot be verified: download the folder and run the gate on it",))
+    if not (folder / receipt.RECEIPT_NAME).exists():
+        return ReceiptState(present=False)
     try:
-        answer = verify(source.root)
+        answer = verify(folder)
     except SourceError as error:
         return ReceiptState(present=True, problems=(str(error),))
     return ReceiptState(present=True, problems=tuple(f"{item.file}: {item.message}" for item in answer.problems))
@@ -165,15 +168,15 @@ def _under(place: Place | None, reference: str) -> Place | None:
     return place.model_copy(update={"file": f"{reference.rstrip('/')}/{place.file}"}) if place else None
 
 
-def _folder(inspection: Inspection) -> tuple[Requirement, ...]:
+def _folder(reference: str, checkpoint: Checkpoint) -> tuple[Requirement, ...]:
     """What else the folder must satisfy when it is uploaded as it is."""
-    if not isinstance(inspection.source, LocalSource):
-        raise SourceError("publish-check looks at a folder on this machine", where=inspection.source.id.name, hint="use gate for a repository on the Hub")
-    root = inspection.source.root
+    root = Path(reference).expanduser()
+    if not root.is_dir():
+        raise SourceError("publish-check looks at a folder on this machine", where=reference, hint="use gate for a repository on the Hub")
     names = sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if not path.is_dir() or path.is_symlink())
     card = root / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else None
-    return upload.requirements(names, text, inspection.checkpoint)
+    return upload.requirements(names, text, checkpoint)
 
 
 def _shown(reference: str) -> str:
