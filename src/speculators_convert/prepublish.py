@@ -161,7 +161,7 @@ def place_of(finding: Finding, source: Source, checkpoint: Checkpoint) -> Place 
     found = checkpoint.tensors.get(finding.subject)
     if found is not None and found.file == finding.file:
         return Place(file=info.path, byte_offset=found.tensor.start, byte_length=found.tensor.stop - found.tensor.start)
-    return Place(file=info.path)
+    return Place(file=info.path, line=1 if info.path.endswith((".json", ".md", ".py")) else None)
 
 
 def _under(place: Place | None, reference: str) -> Place | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -150,3 +151,11 @@ def test_the_example_workflow_uses_declared_inputs_and_outputs() -> None:
     own = next(step for step in steps if step["uses"].startswith("OWNER/"))
     assert set(own["with"]) <= set(ACTION["inputs"])
     assert all(name in ACTION["outputs"] for name in re.findall(r"steps\.gate\.outputs\.([\w-]+)", (ROOT / "examples/github/gate.yml").read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    ("schema", "path"), [("vendor.github-actions", "action.yml"), ("vendor.github-workflows", "examples/github/gate.yml"), ("vendor.gitlab-ci", "examples/gitlab/.gitlab-ci.yml")]
+)
+def test_the_files_follow_the_schemas_of_their_vendors(schema: str, path: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, path], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
