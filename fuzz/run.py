@@ -1,4 +1,8 @@
-"""Coverage-guided fuzzing of one target with atheris (libFuzzer): python fuzz/run.py TARGET [CORPUS...] [-libfuzzer_flag=value...]"""
+#!/usr/bin/env python3
+"""Coverage-guided fuzzing of one target with atheris (libFuzzer): python fuzz/run.py --target=NAME [CORPUS...] [-libfuzzer_flag=value...]
+
+libFuzzer starts this file again when it merges, with the same arguments; it leaves those with two dashes alone.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,10 @@ with atheris.instrument_imports(include=["speculators_convert", "json", "targets
 
 
 def main() -> None:
-    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    name = next((item.removeprefix("--target=") for item in sys.argv if item.startswith("--target=")), "")
     if name not in targets.TARGETS:
-        sys.exit(f"name a target: {', '.join(targets.TARGETS)}")
-    atheris.Setup([sys.argv[0], *sys.argv[2:]], targets.TARGETS[name])
+        sys.exit(f"name a target: --target={'|'.join(targets.TARGETS)}")
+    atheris.Setup(sys.argv, targets.TARGETS[name])
     atheris.Fuzz()
 
 
