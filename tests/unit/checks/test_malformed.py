@@ -139,11 +139,9 @@ def test_a_value_of_a_wrong_type_is_found_for_each_key_that_is_read() -> None:
     assert silent == UNREAD
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
-    max_leaves=8,
-)
+LEAF = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+FLAT = LEAF | st.lists(LEAF, max_size=4) | st.dictionaries(st.text(max_size=6), LEAF, max_size=4)
+JSON = FLAT | st.lists(FLAT, max_size=4) | st.dictionaries(st.text(max_size=6), FLAT, max_size=4)
 BASES = [(FIXTURES / name, Draft.load(FIXTURES / name)) for name in ONE_OF_EACH]
 
 
