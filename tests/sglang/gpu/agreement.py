@@ -26,16 +26,20 @@ def compare_blocks(draft: Draft, target: Target, tokens: list[int], recorded: li
 
     The last blocks of a request may start behind the end of its answer; their tokens are not known, and they are left out.
     """
-    state = loop.start(draft, target, [tokens], draft.gamma + 2)
+    ids, positions = torch.tensor([tokens], device=target.device), torch.arange(len(tokens), device=target.device)[None]
+    step = target.forward(ids, positions, target.cache(1, len(tokens)), len(tokens))
+    context = draft.cache(1, len(tokens))
+    draft.append(context, step.fused, positions)
     agreed = total = 0
     for block in recorded:
-        anchor = block["context"]
-        if anchor >= len(tokens):
+        at = block["context"]
+        if at >= len(tokens):
             continue
-        if tokens[anchor] != block["anchor"]:
-            raise ValueError(f"a recorded block does not belong to these tokens: anchor {block['anchor']} at {anchor}")
-        state.length[:] = anchor + 1
-        mine = decode.propose(draft, state, anchor).tokens[0].tolist()
+        if tokens[at] != block["anchor"]:
+            raise ValueError(f"a recorded block does not belong to these tokens: anchor {block['anchor']} at {at}")
+        anchor = ids[:, at]
+        hidden = draft.hidden(anchor, positions[:, at], context, at)
+        mine = decode.walk(draft, hidden, anchor, ids[:, at - 1], decode.pick_best(draft)).tokens[0].tolist()
         agreed += sum(left == right for left, right in zip(mine, block["drafted"], strict=True))
         total += len(mine)
     return agreed, total

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sglang.srt.configs.model_config import ModelConfig  # noqa: F401  (SGLang's import order)
+from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead
 from sglang.srt.models.dspark import DSparkDraftModel
 from sglang.srt.speculative.dspark_components import dspark_draft
 from sglang.srt.speculative.dspark_components.dspark_draft import DraftNoise, select_draft_hidden_without_anchor
@@ -165,11 +166,13 @@ def test_target_head_without_a_weight_is_no_obstacle(world):
     model = load_draft(TRAINED / "tiny-anchor-reduced-gated", TARGET)
     embedding = model.embed_tokens
     model.embed_tokens = model.lm_head = None
-    target = SimpleNamespace(lm_head=SimpleNamespace(org_vocab_size=1024), get_input_embeddings=lambda: embedding)
+    head = ParallelLMHead(1024, 128)
+    del head.weight
+    target = SimpleNamespace(lm_head=head, get_input_embeddings=lambda: embedding)
     sharing.attach(None, draft_model=model, model_runner=SimpleNamespace(model=target), gamma=6)
     assert model.embed_tokens is embedding
     assert _step_logits_width(model) == 1024
-    target.lm_head.org_vocab_size = 2048
+    target.lm_head = ParallelLMHead(2048, 128)
     with pytest.raises(RefusedError, match="another target vocabulary"):
         sharing.attach(None, draft_model=model, model_runner=SimpleNamespace(model=target), gamma=6)
 
