@@ -16,7 +16,7 @@ from speculators_convert.formats import Reading, detect
 from speculators_convert.model import Severity
 from speculators_convert.pairing import Pairing, collect_pairing
 from speculators_convert.ranks import assembled
-from speculators_convert.sources import Source, open_source, streamed
+from speculators_convert.sources import Source, open_source, streamed, verify
 from speculators_convert.spec import DraftSpec, Settings
 from speculators_convert.version import __version__
 from speculators_convert.vocabulary import VocabularyTables, read_tables
@@ -117,6 +117,7 @@ def _values(
 
     with streamed(source) as stream:
         facts = scan(stream, checkpoint, progress=lambda done, total, _: progress(done, total, "reading weights"))
+        verify(stream)
     if spec is None or target_source is None or pairing is None:
         return facts
     theirs = {role: location for role, location in (("embed_tokens.weight", pairing.embed), ("lm_head.weight", pairing.head)) if location is not None}

@@ -13,6 +13,8 @@ from speculators_convert.tokenizer import Tokenizer, read_tokenizer
 from speculators_convert.vocabulary import VocabularyTables
 
 HEAD_SAMPLE_ROWS = 256
+FAR_HEAD_SAMPLE_ROWS = 16
+"""Over a network each row of each side costs a request."""
 _HEAD_NAMES = ("lm_head.weight", "language_model.lm_head.weight", "model.lm_head.weight")
 _EMBED_NAMES = ("model.embed_tokens.weight", "embed_tokens.weight", "model.language_model.embed_tokens.weight", "language_model.model.embed_tokens.weight")
 
@@ -97,7 +99,8 @@ def _head_rows(
     targets = tables.targets(spec.d2t) if tables else None
     width = own.shape[1] * DTYPE_BITS[own.dtype] // 8
     rows = []
-    for draft_id in sorted({step * own.shape[0] // HEAD_SAMPLE_ROWS for step in range(HEAD_SAMPLE_ROWS)}):
+    samples = FAR_HEAD_SAMPLE_ROWS if "hub" in {draft_source.id.kind, target_source.id.kind} else HEAD_SAMPLE_ROWS
+    for draft_id in sorted({step * own.shape[0] // samples for step in range(samples)}):
         target_id = draft_id if targets is None else int(targets[draft_id]) if draft_id < targets.size else -1
         if not 0 <= target_id < head.tensor.shape[0]:
             rows.append(HeadRow(draft_id, target_id, equal=False))

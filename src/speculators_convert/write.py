@@ -16,7 +16,7 @@ from speculators_convert.plan import RewritePlan
 from speculators_convert.rank_manifest import MANIFEST_NAME, RankManifest
 from speculators_convert.receipt import RECEIPT_NAME, Digest, Receipt, Rewrite, Subject, TensorDigest
 from speculators_convert.source_watch import listing, refuse_changed, refuse_inside, refuse_stale
-from speculators_convert.sources import Source, StreamedSource
+from speculators_convert.sources import Source, verify
 from speculators_convert.version import __version__
 
 _RESERVE_BYTES = 1024 * 1024
@@ -41,8 +41,7 @@ def execute(plan: RewritePlan, source: Source, out: Path, *, target: Source | No
                 subjects.append(Subject(name=file.path, digest=Digest(sha256=digest)))
                 tensors.extend(found)
         for item in sources.values():
-            if isinstance(item, StreamedSource):
-                item.verify()
+            verify(item)
         if plan.ranks is not None:
             subjects.append(_write_ranks(folder, plan.ranks, tensors))
         refuse_stale(before, {origin: listing(item) for origin, item in sources.items()})

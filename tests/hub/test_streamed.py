@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -119,6 +122,23 @@ def test_normalize_resumes_after_cut_bodies(hub: LocalHub, environment: Callable
     assert hub.sent_bytes < size + 400_000
 
 
+def test_deep_inspection_refuses_content_that_is_not_the_published_one(hub: LocalHub, environment: Callable[..., dict[str, str]]) -> None:
+    weights = (DRAFT / "model.safetensors").read_bytes()
+    hub.add("org/changed", {"config.json": Body((DRAFT / "config.json").read_bytes()), "model.safetensors": Body(weights[:-1] + b"x", lfs=True, sha256="4" * 64)})
+    command = [sys.executable, "-m", "speculators_convert", "inspect", "org/changed", "--format", "json"]
+    assert subprocess.run(command, env=environment(), capture_output=True, check=False, timeout=60).returncode in {0, 1}
+    deep = subprocess.run([*command, "--deep"], env=environment(), capture_output=True, text=True, check=False, timeout=60)
+    assert (deep.returncode, json.loads(deep.stdout)["error"]["message"]) == (3, "the file is not the published one")
+
+
+def test_target_on_the_hub_costs_few_requests(hub: LocalHub, environment: Callable[..., dict[str, str]]) -> None:
+    hub.add("org/target", DRAFT.parent / "tiny-target")
+    command = [sys.executable, "-m", "speculators_convert", "inspect", "org/draft", "--target", "org/target", "--format", "json"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode in {0, 1}, done.stderr
+    assert hub.requests < 60
+
+
 def test_normalize_refuses_content_that_is_not_the_published_one(hub: LocalHub, environment: Callable[..., dict[str, str]], tmp_path: Path) -> None:
     weights = (DRAFT / "model.safetensors").read_bytes()
     changed = weights[:-5000] + bytes([weights[-5000] ^ 1]) + weights[-4999:]
@@ -145,3 +165,28 @@ def test_memory_does_not_grow_with_the_file(hub: LocalHub) -> None:
     tracemalloc.stop()
     assert size == 64 << 20
     assert peak < 56 << 20
+
+
+def test_killed_downloads_leave_nothing_under_the_name_and_the_next_run_succeeds(hub: LocalHub, environment: Callable[..., dict[str, str]], tmp_path: Path) -> None:
+    hub.bytes_per_s = 2e6
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "speculators_convert", "normalize", "org/draft", "--out", str(out)]
+    random = Random(7)  # noqa: S311 (moments, not secrets)
+    seen_debris = 0
+    for _ in range(6):
+        before = hub.requests
+        child = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while hub.requests < before + 6 and child.poll() is None:  # it has begun to read
+            time.sleep(0.005)
+        time.sleep(random.uniform(0, 0.8))
+        child.kill()
+        finished = child.wait() == 0
+        assert out.exists() == finished
+        seen_debris += len(list(tmp_path.glob(".out*")))
+        if finished:
+            shutil.rmtree(out)
+    hub.bytes_per_s = 0
+    done = normalize(environment(), "org/draft", out)
+    assert done.returncode == 0, done.stderr
+    assert seen_debris
+    assert list(tmp_path.glob(".out*")) == []

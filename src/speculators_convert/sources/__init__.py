@@ -12,7 +12,7 @@ from speculators_convert.sources.local import LocalSource
 from speculators_convert.sources.memory import MemorySource
 from speculators_convert.sources.streamed import StreamedSource
 
-__all__ = ["FileInfo", "LocalSource", "MemorySource", "Source", "SourceId", "StreamedSource", "open_source", "safe_path", "streamed"]
+__all__ = ["FileInfo", "LocalSource", "MemorySource", "Source", "SourceId", "StreamedSource", "open_source", "safe_path", "streamed", "verify"]
 
 
 def open_source(reference: str) -> Source:
@@ -33,3 +33,9 @@ def open_source(reference: str) -> Source:
 def streamed(source: Source) -> AbstractContextManager[Source]:
     """`source` for one long pass: with read-ahead and checked digests when it came from the Hub, as it is when it is a folder."""
     return StreamedSource(source) if source.id.kind == "hub" else nullcontext(source)
+
+
+def verify(source: Source) -> None:
+    """Compare what was read in a long pass with the published digests, where the source has some; `SourceError` for a difference."""
+    if isinstance(source, StreamedSource):
+        source.verify()
