@@ -13,7 +13,7 @@ ACCEPTED_MARGIN, KL_MARGIN = 0.1, 0.05
 """Smaller differences, in tokens per step and in nats, are ties whatever their interval: rope theta within a factor of two and block
 positions off by one stay below them on drafts that were trained for the purpose."""
 LEVEL = 0.95
-RESAMPLES = 2000
+RESAMPLES = 1000
 _T = TypeVar("_T")
 Verdict = Literal["tie", "worse", "better"]
 
