@@ -9,7 +9,6 @@ import venv
 from pathlib import Path
 
 import pytest
-
 from tests.ci.conftest import ROOT, TRAINED, environment
 
 pytestmark = pytest.mark.slow
