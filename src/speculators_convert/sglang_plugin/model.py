@@ -32,6 +32,7 @@ class SpeculatorsDSparkModel(DSparkDraftModel):  # type: ignore[misc]
         super().__init__(config=config, quant_config=quant_config, prefix=prefix)
         if not config.enable_confidence_head:
             self.confidence_head = None
+        _widen_windows(self.layers, self.gamma if self.sample_from_anchor else self.gamma + 1)
         self.complete = False
         """All weights were loaded once; an update at run time may bring some of them only."""
         self.draft_lm_head: ParallelLMHead | None = None
@@ -117,6 +118,18 @@ class SpeculatorsDSparkModel(DSparkDraftModel):  # type: ignore[misc]
         if name in _METADATA or name.startswith("confidence_head."):
             return True
         return (name in _SHARED and self.draft_lm_head is None) or name == "embed_tokens.weight"
+
+
+def _widen_windows(layers: Iterable[Any], slots: int) -> None:
+    """Let each slot of a block reach what the anchor reaches: in training the window is counted from the anchor.
+
+    SGLang's Triton back end first cuts the context to the model's window, which stays, and then counts from each slot; with
+    this it gives the trained view. FlashAttention only counts from each slot: there, early slots see up to slots - 1 older tokens.
+    """
+    for layer in layers:
+        attention = layer.self_attn.attn
+        if attention.sliding_window_size > -1:
+            attention.sliding_window_size += slots - 1
 
 
 def _checkpoint_names(model: SpeculatorsDSparkModel) -> Iterator[str]:

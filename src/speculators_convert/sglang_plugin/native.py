@@ -18,8 +18,7 @@ def native_object(spec: DraftSpec, folder: Path) -> Any:
     """A `Qwen3Config`, with two numbers said as SGLang counts them.
 
     A draft stored in float32 is served in bfloat16: SGLang would choose float16 for it. A window of w context tokens is
-    w + 1 in SGLang, which counts the query itself (`get_dflash_attention_sliding_window_size`). It also counts from each
-    slot instead of from the anchor, so slot k misses the k oldest tokens of its window.
+    w + 1 in SGLang, which counts the query itself (`get_dflash_attention_sliding_window_size`).
     """
     fields = native_config(spec, architecture=ARCHITECTURE, draft_vocab_size=known(spec.draft_vocab_size, "draft_vocab_size"))
     if fields["dtype"] not in _SERVED_DTYPES:

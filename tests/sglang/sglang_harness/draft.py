@@ -61,12 +61,13 @@ class Attention:
     def of(cls, model: SpeculatorsDSparkModel) -> "Attention":
         """For the layers of `model`."""
         attention = model.layers[0].self_attn
+        window = model.get_attention_sliding_window_size() if model.config.use_sliding_window else None
         pool = MHATokenToKVPool(
             size=256, page_size=1, dtype=torch.float32, head_num=attention.num_kv_heads, head_dim=attention.head_dim,
             layer_num=len(model.layers), device="cpu", enable_memory_saver=False,
         )  # fmt: skip
         table = ReqToTokenPool(size=4, max_context_len=256, device="cpu", enable_memory_saver=False)
-        return cls(pool, table, TorchNativeAttnBackend(SimpleNamespace(device="cpu", req_to_token_pool=table, token_to_kv_pool=pool)))
+        return cls(pool, table, TorchNativeAttnBackend(SimpleNamespace(device="cpu", req_to_token_pool=table, token_to_kv_pool=pool, sliding_window_size=window)))
 
 
 @torch.no_grad()

@@ -46,28 +46,36 @@ def _verify_as_extend(original, backend, q, k, v, layer, batch, save_kv_cache=Tr
         batch.extend_prefix_lens = batch.seq_lens
         batch.extend_seq_lens = batch.seq_lens.new_full(batch.seq_lens.shape, rows)
         batch.seq_lens = batch.seq_lens + rows
-    backend.stand_in_window = layer.sliding_window_size if layer.attn_type == AttentionType.ENCODER_ONLY else -1
+    backend.stand_in_layer = layer if layer.attn_type == AttentionType.ENCODER_ONLY or layer.sliding_window_size > -1 else None
     return original(backend, q, k, v, layer, batch, save_kv_cache, **rest)
 
 
-def _keep_window(original, backend, *args, sliding_window_size=None, **rest):
-    """torch_native forgets the window of a bidirectional layer; FlashAttention has w on both sides."""
+def _remember_window(result, backend, model_runner):
+    backend.stand_in_window = getattr(model_runner, "sliding_window_size", None)
+
+
+def _sliding_as_triton(original, backend, *args, sliding_window_size=None, **rest):
+    """A sliding layer of a draft as SGLang's Triton back end has it: context cut to the model's window, then the layer's own
+    window counted from each slot. torch_native knows the second half only, and for causal layers only."""
     from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend  # noqa: PLC0415
 
-    window = getattr(backend, "stand_in_window", -1)
-    if window is None or window < 0:
+    layer, model_window = getattr(backend, "stand_in_layer", None), getattr(backend, "stand_in_window", None)
+    if layer is None or layer.sliding_window_size < 0 or model_window is None:
         return original(backend, *args, sliding_window_size=sliding_window_size, **rest)
+    rows, causal = int(args[8][0]), rest["causal"]
+
+    def mask(*, q_len, kv_len, sliding_window_size, device, query_offset=0):
+        position = torch.arange(kv_len, device=device)
+        distance = torch.arange(query_offset, query_offset + q_len, device=device)[:, None] - position
+        seen = (position >= kv_len - rows - model_window) & (distance <= sliding_window_size)
+        return seen & (distance >= (0 if causal else -sliding_window_size))
+
     kept = TorchNativeAttnBackend._make_sliding_window_mask
-    TorchNativeAttnBackend._make_sliding_window_mask = staticmethod(_both_sides)
+    TorchNativeAttnBackend._make_sliding_window_mask = staticmethod(mask)
     try:
-        return original(backend, *args, sliding_window_size=window, **rest)
+        return original(backend, *args, sliding_window_size=layer.sliding_window_size, **rest)
     finally:
         TorchNativeAttnBackend._make_sliding_window_mask = staticmethod(kept)
-
-
-def _both_sides(*, q_len, kv_len, sliding_window_size, device, query_offset=0):
-    distance = torch.arange(query_offset, query_offset + q_len, device=device)[:, None] - torch.arange(kv_len, device=device)
-    return distance.abs() <= sliding_window_size
 
 
 def _without_nccl(original, *args, **kwargs):
@@ -81,11 +89,12 @@ def register():
     around = {
         "sglang.srt.arg_groups.speculative_hook._handle_dspark": _allow_cpu,
         "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend.forward_extend": _verify_as_extend,
-        "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend._run_sdpa_forward_extend": _keep_window,
+        "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend._run_sdpa_forward_extend": _sliding_as_triton,
         "sglang.srt.distributed.parallel_state.init_model_parallel_group": _without_nccl,
     }
     for target, hook in around.items():
         HookRegistry.register(target, hook, HookType.AROUND)
+    HookRegistry.register("sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend.__init__", _remember_window, HookType.AFTER)
     choices.add_draft_attention_backend_choices(["torch_native"])
     record = torch.Tensor.record_stream
     torch.Tensor.record_stream = lambda tensor, stream: record(tensor, stream) if tensor.is_cuda else None
