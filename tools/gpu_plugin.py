@@ -56,7 +56,6 @@ def slices() -> list[Slice]:
     """All of them, the most telling ones first."""
     both = [Slice(f"{draft}.{'graph' if graph else 'eager'}", draft, graph) for draft in FIXTURES for graph in (False, True)]
     flash = [Slice(f"{draft}.{'graph' if graph else 'eager'}.fa3", draft, graph, "fa3") for draft in FIXTURES[1:3] for graph in (False, True)]
-    flash.append(Slice(f"{FIXTURES[4]}.graph.fa3", FIXTURES[4], graph=True, attention="fa3"))
     quantized = [Slice(f"{draft}.graph.{target}", draft, graph=True, target=target) for target, draft in (("fp8", FIXTURES[1]), ("packed", FIXTURES[2]))]
     return [*both, *quantized, *flash, Slice("stock.graph", FIXTURES[0], graph=True, plugin=False)]
 

@@ -84,12 +84,14 @@ def diagnose() -> Doctor:
     if version_problem and version_problem not in problems:
         problems.append(version_problem)
     cuda, nccl, devices = _devices()
+    if not devices and os.environ.get("SGLANG_USE_CPU_ENGINE") != "1":
+        problems.append("no CUDA device can be used, and SGLang serves DSPARK on a GPU only")
     return Doctor(
         python=platform.python_version(),
         platform=platform.platform(),
         versions={name: _version(name) for name in _DISTRIBUTIONS},
         untested_allowed=release.untested_allowed(),
-        environment={name: value for name, value in sorted(os.environ.items()) if name.startswith(("SGLANG_", "SPEC_CONVERT_"))},
+        environment=_environment(),
         plugins=plugins,
         parser_live=parser_live,
         hooks=hooks,
@@ -98,6 +100,12 @@ def diagnose() -> Doctor:
         devices=devices,
         problems=tuple(problems),
     )
+
+
+def _environment() -> dict[str, str]:
+    """Variables that steer SGLang or this package; values of secrets are left out."""
+    found = {name: value for name, value in sorted(os.environ.items()) if name.startswith(("SGLANG_", "SPEC_CONVERT_"))}
+    return {name: "set" if any(word in name for word in ("KEY", "TOKEN", "SECRET", "PASSWORD")) else value for name, value in found.items()}
 
 
 def _version(distribution: str) -> str | None:
