@@ -1,14 +1,19 @@
-"""80 prompts of 48 tokens: the fixtures' 20, and five slices of each of the 12 held-out windows."""
+"""124 prompts of 48 tokens that share no text: the fixtures' 20, two halves of each of the 12 held-out windows, and the first turns of MT-Bench."""
 
 import json
 
-from sglang_harness.environment import TRAINED
+from sglang_harness.environment import ROOT, TRAINED
 
-LENGTH, STRIDE = 48, 16
+LENGTH = 48
 
 
 def prompts() -> list[list[int]]:
     """Token ids; prompt and 64 more tokens stay below the trained length of 256."""
+    from tokenizers import Tokenizer  # noqa: PLC0415
+
+    tokenizer = Tokenizer.from_file(str(TRAINED / "tiny-target" / "tokenizer.json"))
     stated = [json.loads(line)["input_ids"] for line in (TRAINED / "prompts.jsonl").read_text().splitlines()]
     windows = [json.loads(line)["input_ids"] for line in (TRAINED / "texts.jsonl").read_text().splitlines()]
-    return stated + [window[start : start + LENGTH] for window in windows for start in range(0, 5 * STRIDE - STRIDE + 1, STRIDE)]
+    turns = [json.loads(line)["turns"][0] for line in (ROOT / "benchmarks/data/mt_bench/question.jsonl").read_text().splitlines()]
+    halves = [window[start : start + LENGTH] for window in windows for start in (0, LENGTH)]
+    return stated + halves + [tokenizer.encode(turn).ids[:LENGTH] for turn in turns]
