@@ -11,12 +11,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from hub_files import DRAFT, LARGE_BYTES, MARK, ROOT
 from local_hub import Body, LocalHub, run_hub
-
-ROOT = Path(__file__).parents[2]
-DRAFT = ROOT / "fixtures" / "trained" / "tiny-bonus-reduced-vanilla"
-LARGE_BYTES = 64 << 20
-MARK = b"0123456789abcdef"
 
 
 @pytest.fixture(scope="session")

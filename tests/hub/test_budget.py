@@ -9,9 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hub_files import ROOT
 from local_hub import Body, LocalHub
-
-from conftest import ROOT
 
 REPOSITORY = "RedHatAI/Qwen3.6-35B-A3B-speculator.dspark"
 MAX_BYTES, MAX_REQUESTS, LEAST_RATIO = 600_000, 12, 1_000

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
+from hub_files import DRAFT
 from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 from local_hub import Fault, LocalHub
-
-from conftest import DRAFT
 
 
 def test_model_info(hub: LocalHub) -> None:

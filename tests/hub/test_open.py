@@ -6,9 +6,9 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from hub_files import DRAFT
 from local_hub import Body, Fault, LocalHub, Repository
 
-from conftest import DRAFT
 from speculators_convert.checkpoint import collect
 from speculators_convert.errors import SourceError
 from speculators_convert.sources import LocalSource

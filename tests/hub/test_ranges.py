@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
+from hub_files import LARGE_BYTES, MARK
 from local_hub import Fault, LocalHub
 
-from conftest import LARGE_BYTES, MARK
 from speculators_convert.errors import SourceError
 from speculators_convert.sources.hub import HubSource, open_hub, parse_reference
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
+import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -13,11 +17,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from hub_files import DRAFT
 from hypothesis import given
 from hypothesis import strategies as st
 from local_hub import Body, Fault, LocalHub
 
-from conftest import DRAFT
 from speculators_convert.errors import SourceError
 from speculators_convert.sources import FileInfo, MemorySource, SourceId, StreamedSource, open_source, streamed
 from speculators_convert.sources.hub import open_hub, parse_reference
@@ -190,3 +194,20 @@ def test_killed_downloads_leave_nothing_under_the_name_and_the_next_run_succeeds
     assert done.returncode == 0, done.stderr
     assert seen_debris
     assert list(tmp_path.glob(".out*")) == []
+
+
+def test_terminal_shows_rate_and_time_left(hub: LocalHub, environment: Callable[..., dict[str, str]], tmp_path: Path) -> None:
+    hub.bytes_per_s = 1e6
+    terminal, side = pty.openpty()
+    command = [sys.executable, "-m", "speculators_convert", "inspect", "org/draft", "--deep", "--format", "json"]
+    child = subprocess.Popen(command, env=environment(TERM="xterm", COLUMNS="120"), stdout=subprocess.DEVNULL, stderr=side)
+    os.close(side)
+    shown = b""
+    with contextlib.suppress(OSError):  # the terminal is gone when the child ends
+        while part := os.read(terminal, 4096):
+            shown += part
+    os.close(terminal)
+    assert child.wait(60) in {0, 1}
+    assert b"reading weights" in shown
+    assert re.search(rb"[\d.]+ [kM]B/s", shown)
+    assert re.search(rb"\d:\d\d:\d\d", shown)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from speculators_convert.receipt import Receipt
     from speculators_convert.smoke_result import SmokeResult
 
+_BYTES = {"writing", "reading weights"}
+"""Tasks that count bytes."""
+
 
 def json(value: Model) -> None:
     """Write a value as JSON."""
@@ -128,15 +131,25 @@ def progress() -> Iterator[Progress]:
         yield no_progress
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    with Bars(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=Console(file=sys.stderr), transient=True) as bars:
+    amount = TextColumn("{task.fields[amount]}")
+    with Bars(TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn(elapsed_when_finished=True), console=Console(file=sys.stderr), transient=True) as bars:
         tasks: dict[str, int] = {}
 
         def update(done: int, total: int, what: str) -> None:
             if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done, total=total)  # type: ignore[arg-type]
+                tasks[what] = bars.add_task(what, total=total, amount="")
+            bars.update(tasks[what], completed=done, total=total, amount=_amount(done, total, bars.tasks[tasks[what]].speed, what))  # type: ignore[arg-type]
 
         yield update
+
+
+def _amount(done: int, total: int, per_second: float | None, what: str) -> str:
+    """How much is done, and for bytes how fast."""
+    if what not in _BYTES:
+        return f"{done}/{total}"
+    from speculators_convert.geometry import human_bytes
+
+    return f"{human_bytes(done)} of {human_bytes(total)}" + (f", {human_bytes(int(per_second))}/s" if per_second else "")
