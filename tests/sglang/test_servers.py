@@ -82,16 +82,42 @@ def _native_folder(draft: Path, folder: Path) -> Path:
     return folder
 
 
+def _servers(folder: Path) -> dict[str, tuple[Path, dict[str, object]]]:
+    """Draft and options of each server, by name."""
+    trained: dict[str, tuple[Path, dict[str, object]]] = {f"{name} tp{tp}": (TRAINED / name, {"tp": tp}) for tp in (1, 2) for name in ACCEPTANCE}
+    native = _native_folder(TRAINED / "tiny-anchor-full-vanilla", folder / "native")
+    return trained | {
+        "stock": (native, {"plugins": "cpu_stand_in,draft_recorder"}),
+        "greedy draft": (TRAINED / "tiny-bonus-reduced-vanilla", {"SGLANG_DSPARK_USE_GREEDY_DRAFT": "1"}),
+        "cap-accept": (TRAINED / "tiny-anchor-reduced-gated", {"SGLANG_RAGGED_VERIFY_MODE": "cap-accept"}),
+    }
+
+
+ASKED = {
+    "test_full_vocabulary_draft_is_served_as_by_stock_without_the_plugin": ("tiny-anchor-full-vanilla tp1", "stock"),
+    "test_greedy_drafts_of_the_fused_path": ("greedy draft",),
+    "test_confidence_head_caps_without_changing_the_output": ("cap-accept",),
+    "test_runtime_geometry_stays_at_gamma": ("tiny-bonus-reduced-vanilla tp1", "tiny-anchor-reduced-gated tp1"),
+}
+"""Servers that a test without parameters reads; the others name theirs by draft and ranks."""
+
+
+def _asked(item: pytest.Function) -> tuple[str, ...]:
+    if item.originalname in ASKED:
+        return ASKED[item.originalname]
+    values = item.callspec.params
+    return tuple(f"{values['name']} tp{tp}" for tp in ([values["tp"]] if "tp" in values else [1, 2]))
+
+
 @pytest.fixture(scope="module")
-def fleet(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def fleet(request: pytest.FixtureRequest, site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Only the servers that the selected tests read."""
     folder = tmp_path_factory.mktemp("servers")
-    fleet = Fleet(site, folder)
-    for tp in (1, 2):
-        for name in ACCEPTANCE:
-            fleet.order(f"{name} tp{tp}", TRAINED / name, tp=tp)
-    fleet.order("stock", _native_folder(TRAINED / "tiny-anchor-full-vanilla", folder / "native"), plugins="cpu_stand_in,draft_recorder")
-    fleet.order("greedy draft", TRAINED / "tiny-bonus-reduced-vanilla", SGLANG_DSPARK_USE_GREEDY_DRAFT="1")
-    fleet.order("cap-accept", TRAINED / "tiny-anchor-reduced-gated", SGLANG_RAGGED_VERIFY_MODE="cap-accept")
+    fleet, servers = Fleet(site, folder), _servers(folder)
+    wanted = {name for item in request.session.items if item.path == request.path for name in _asked(item)}
+    for name in (name for name in servers if name in wanted):
+        draft, options = servers[name]
+        fleet.order(name, draft, **options)
     yield fleet
     fleet.close()
 
