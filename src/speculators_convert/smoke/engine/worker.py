@@ -34,12 +34,12 @@ def main(folder: Path) -> int:
         rank = session.Rank(index, world, device)
         progress = _reporter(folder / PROGRESS) if index == 0 else _silent
         answer = session.run(request.config, request.spec, open_source(request.reference), Path(request.target), request.prompts, progress, rank)
-        dist.barrier()
     except SpecConvertError as error:
         _write(folder / FAILURE.format(rank=index), _failure(error).model_dump_json())
-        return 1
+        os._exit(1)  # the others may be inside a collective that this rank will not join: the launcher ends them
     if index == 0:
         _write(folder / ANSWER, answer.model_dump_json())
+    dist.barrier()
     dist.destroy_process_group()
     return 0
 
