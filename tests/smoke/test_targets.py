@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,12 +11,14 @@ import torch
 import transformers
 
 from speculators_convert.smoke import pair
-from speculators_convert.smoke.engine import decode, loop
+from speculators_convert.smoke.compare import judge, outcome
+from speculators_convert.smoke.engine import decode, loop, splits
 from speculators_convert.smoke.engine.load import Placement, read_weights
 from speculators_convert.smoke.engine.model import Draft
 from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.target import Target
 
+TRAINED = Path(__file__).parents[2] / "fixtures" / "trained"
 COMMON = {
     "vocab_size": 1024,
     "hidden_size": 128,
@@ -44,12 +47,13 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def random_target(family: str, taps: tuple[int, ...]) -> Target:
+def random_target(family: str, taps: tuple[int, ...], dtype: torch.dtype = torch.float32, **changed: Any) -> Target:
     kind, extra = FAMILIES[family]
+    extra = {**extra, **changed}
     torch.manual_seed(7)
     config = getattr(transformers, f"{kind}Config")(**{**COMMON, **extra})
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
-    return Target(model.float().eval(), taps)
+    return Target(model.to(dtype).eval(), taps)
 
 
 def shifted(ids: list[int], by: int) -> list[int]:
@@ -83,3 +87,48 @@ def partly_right(draft: Draft, state: decode.State, prompts: list[list[int]], pl
         good = (0, 3, 1, 5, 2)[anchor % 5]
         rows.append([token if slot < good else (token + 1) % 1024 for slot, token in enumerate(ahead)])
     return decode.Proposal(torch.tensor(rows), torch.tensor(True))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_in_bfloat16_a_difference_is_a_tie_of_the_target_itself(family: str, opened: Callable[..., Any]) -> None:
+    draft_files = opened(pair.DRAFT)
+    target = random_target(family, draft_files.spec.target_layer_ids, torch.bfloat16)
+    draft = Draft(Reading(draft_files.spec), read_weights(draft_files.spec, draft_files.source, Placement(torch.bfloat16)), target.shared)
+    prompts, limits = [shifted(list(range(length)), length) for length in (5, 17, 26)], loop.Limits(16)
+    plain = [loop.generate_plain(target, prompt, limits) for prompt in prompts]
+    steps = loop.Steps(propose=lambda draft, state, extent: partly_right(draft, state, prompts, plain))
+    runs = loop.generate(draft, target, prompts, limits, steps=steps)
+    for prompt, run, alone in zip(prompts, runs, plain, strict=True):
+        at = outcome(0, run.tokens, run.accepted, alone).first_difference
+        if at is not None:
+            gaps = splits.measure(target, prompt, alone, run, at, draft.gamma + 1)
+            assert judge(0, at, (alone[at], run.tokens[at]), gaps, "bfloat16").verdict == "tie", gaps
+
+
+@pytest.mark.parametrize("family", ["qwen3-sliding", "gemma3", "qwen3-next-hybrid"])
+def test_long_contexts_run_through_sliding_layers_of_both_models(family: str, opened: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "PREFILL_TOKENS", 128)
+    draft_files = opened(TRAINED / "tiny-sliding-causal")
+    changed = {} if "hybrid" in family else {"sliding_window": 40}
+    target = random_target(family, draft_files.spec.target_layer_ids, max_position_embeddings=1024, **changed)
+    draft = Draft(Reading(draft_files.spec), read_weights(draft_files.spec, draft_files.source, Placement()), target.shared)
+    prompts, limits = [shifted(list(range(length)), length) for length in (600, 77, 129)], loop.Limits(12)
+    plain = [loop.generate_plain(target, prompt, limits) for prompt in prompts]
+    steps = loop.Steps(propose=lambda draft, state, extent: partly_right(draft, state, prompts, plain))
+    for chosen in (steps, loop.EAGER):
+        assert [run.tokens for run in loop.generate(draft, target, prompts, limits, steps=chosen)] == plain
+
+
+def test_a_sliding_draft_decodes_a_long_context_as_if_it_began_a_window_before(opened: Callable[..., Any]) -> None:
+    """Positions are relative: with every layer sliding, only the last `window` context tokens matter, wherever they lie."""
+    draft_files = opened(TRAINED / "tiny-sliding-causal")
+    target = random_target("qwen3", draft_files.spec.target_layer_ids)
+    draft = Draft(Reading(draft_files.spec), read_weights(draft_files.spec, draft_files.source, Placement()), target.shared)
+    states, anchor = torch.randn(1, 700, 384, generator=torch.Generator().manual_seed(1)), torch.tensor([9])
+    window = draft_files.spec.sliding_window
+    long = draft.cache(1, 700)
+    draft.append(long, states, torch.arange(700)[None])
+    short = draft.cache(1, window)
+    draft.append(short, states[:, -window:], torch.arange(window)[None])
+    far, near = draft.hidden(anchor, torch.tensor([700]), long, 700), draft.hidden(anchor, torch.tensor([window]), short, window)
+    torch.testing.assert_close(far, near, atol=2e-4, rtol=1e-3)

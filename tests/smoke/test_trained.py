@@ -57,16 +57,26 @@ READINGS: dict[str, tuple[Callable[[DraftSpec], Reading], tuple[float | None, fl
     "d2t absolute": (lambda spec: Reading(change(spec, d2t=D2T.ABSOLUTE)), (None, 1.00, 1.00)),
     "first rows of the target's head": (lambda spec: Reading(spec, target_head_rows=True), (None, 1.07, 1.04)),
 }
+SLIDING = ("tiny-sliding-causal", "tiny-sliding-noncausal")
+SLIDING_READINGS: dict[str, tuple[Callable[[DraftSpec], Reading], tuple[float | None, float | None]]] = {
+    "right": (Reading, (2.01, 2.38)),
+    "window ignored": (lambda spec: Reading(change(spec, sliding_window=10_000)), (1.66, 2.38)),
+    "window halved": (lambda spec: Reading(change(spec, sliding_window=(spec.sliding_window or 0) // 2)), (1.97, 2.35)),
+    "sliding causality flipped": (lambda spec: Reading(change(spec, sliding_causal=not spec.sliding_causal)), (2.02, 2.25)),
+    "layer types reversed": (lambda spec: Reading(change(spec, layer_types=(spec.layer_types or ())[::-1])), (None, 2.40)),
+}
 CASES = [(name, reading, values[column]) for reading, (_, values) in READINGS.items() for column, name in enumerate(NAMES) if values[column] is not None]
+
+CASES += [(name, reading, values[column]) for reading, (_, values) in SLIDING_READINGS.items() for column, name in enumerate(SLIDING) if values[column] is not None]
 
 
 @pytest.mark.parametrize(("name", "reading", "expected"), CASES, ids=[f"{name}: {reading}" for name, reading, _ in CASES])
 def test_acceptance_length_is_that_of_the_table(name: str, reading: str, expected: float, pair_of: Callable[..., tuple[Draft, Target]], prompts: tuple[Prompt, ...]) -> None:
     spec = pair_of(name)[0].spec
-    draft, target = pair_of(name, READINGS[reading][0](spec))
+    draft, target = pair_of(name, (SLIDING_READINGS if name in SLIDING else READINGS)[reading][0](spec))
     runs = loop.generate(draft, target, [prompt.input_ids for prompt in prompts], LIMITS)
     counts = [count for run in runs for count in run.accepted]
-    assert 1 + sum(counts) / len(counts) == pytest.approx(expected, abs=0.05 if reading == "right" else 0.03)
+    assert 1 + sum(counts) / len(counts) == pytest.approx(expected, abs=0.011)
     assert [tuple(run.tokens) for run in runs] == [prompt.reference_output_ids for prompt in prompts]
 
 
