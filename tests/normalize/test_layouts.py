@@ -10,6 +10,7 @@ import pytest
 from normalizing import normalize_draft, plan_draft, read_draft, synthetic_draft
 
 from speculators_convert.checkpoint import collect
+from speculators_convert.container.header import Tensor, encode, parse
 from speculators_convert.errors import RefusedError, UsageError
 from speculators_convert.layouts import LAYOUTS, Options, find
 from speculators_convert.layouts.native_config import native_config
@@ -86,7 +87,6 @@ def test_a_reduced_vocabulary_is_refused_with_the_way_out() -> None:
         ({"target_layer_ids": (-1, 2)}, "target_layer_ids"),
         ({"target_layer_ids": (2, 0)}, "target_layer_ids"),
         ({"target_layer_ids": (0, 3), "num_target_layers": 4}, "target_layer_ids"),
-        ({"target_hidden_size": 16}, "hidden_size"),
         ({"hidden_act": "gelu"}, "hidden_act"),
         ({"layer_types": (AttentionKind.SLIDING,)}, "sliding_window"),
     ],
@@ -97,6 +97,36 @@ def test_what_stock_sglang_cannot_run_is_refused(changes: dict[str, Any], where:
         find("sglang").plan(read.spec.model_copy(update=changes), read.checkpoint, _options())
     assert error.value.where == where
     assert error.value.hint
+
+
+def test_a_target_of_another_width_is_refused() -> None:
+    """SGLang gives the draft the target's embedding, so both must be as wide."""
+    read = read_draft(MemorySource(synthetic_draft(reduced=False)))
+    fc = read.spec.tensors["fc.weight"]
+    wide = fc.model_copy(update={"shape": (8, 32), "stop": fc.start + 8 * 32 * 2})
+    spec = read.spec.model_copy(update={"target_hidden_size": 16, "tensors": {**read.spec.tensors, "fc.weight": wide}})
+    with pytest.raises(RefusedError, match="stock SGLang cannot serve") as error:
+        find("sglang").plan(spec, read.checkpoint, Options())
+    assert (error.value.where, error.value.measured) == ("hidden_size", 8)
+
+
+def test_a_table_beside_a_full_vocabulary_is_left_out_when_it_maps_each_id_to_itself(tmp_path: Path) -> None:
+    files = synthetic_draft(reduced=False)
+    stored = files["model.safetensors"]
+    header = parse(stored, len(stored))
+    tensors, data = list(header.tensors), stored[header.size_bytes :]
+    for offsets, sound in (([0] * 24, True), ([1] * 23 + [-23], False)):
+        table = b"".join(item.to_bytes(8, "little", signed=True) for item in offsets)
+        weights = encode([*tensors, Tensor("d2t", "I64", (24,), 0, 192)], {"format": "pt"}) + data + table
+        source = MemorySource({**files, "model.safetensors": weights})
+        for layout in ("speculators", "sglang", "specforge"):
+            if sound:
+                plan = plan_draft(read_draft(source), layout)
+                assert "d2t" not in {tensor.name for tensor in plan.tensors()}
+                assert any(item.name == "model.safetensors:d2t" for item in plan.dropped)
+            else:
+                with pytest.raises(RefusedError, match="d2t maps a full vocabulary"):
+                    plan_draft(read_draft(source), layout)
 
 
 def test_the_targets_name_is_asked_for_when_nothing_states_it(tmp_path: Path) -> None:

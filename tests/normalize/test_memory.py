@@ -28,3 +28,11 @@ def test_peak_memory_is_below_150_megabytes(tmp_path: Path, gigabytes: float) ->
     in_own_process("benchmark.make_draft(Path(sys.argv[2]), float(sys.argv[3]))", tmp_path / "source", gigabytes)
     peak = in_own_process("benchmark.normalize(Path(sys.argv[2])); print(benchmark.peak_rss_bytes())", tmp_path)
     assert int(peak) < 150e6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["dense", "ranks"])
+def test_peak_memory_of_computed_layouts_is_below_250_megabytes(tmp_path: Path, task: str) -> None:
+    make = "folder = Path(sys.argv[2]); benchmark.make_draft(folder / 'source', 2.0); benchmark.make_target(folder / 'target', folder / 'source')"
+    in_own_process(make, tmp_path)
+    assert int(in_own_process(f"benchmark.{task}(Path(sys.argv[2])); print(benchmark.peak_rss_bytes())", tmp_path)) < 250e6

@@ -7,20 +7,14 @@ from dataclasses import dataclass
 
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.container.index import INDEX_NAME, encode_index
-from speculators_convert.errors import RefusedError
 from speculators_convert.layouts.parts import METADATA, Part, weight_files
+from speculators_convert.layouts.refusals import without_effect
 from speculators_convert.layouts.side_files import side_files
 from speculators_convert.layouts.tp_heads import split
 from speculators_convert.model import JsonValue, pretty_json
 from speculators_convert.plan import Copy, Dropped, Gather, Input, InputFile, OutputFile, RewritePlan, Rows, Text, unaccounted
 from speculators_convert.sources import SourceId
 from speculators_convert.spec import DraftSpec
-
-_WITHOUT_EFFECT = {
-    "verifier_lm_head.": "a copy of the target's head, used in training only",
-    "verifier_norm.": "a copy of the target's norm, used in training only",
-    "rotary_emb.": "computed from the config",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +32,6 @@ class Draft:
 
 def assemble(draft: Draft, spec: DraftSpec, checkpoint: Checkpoint, *, target: Checkpoint | None = None) -> RewritePlan:
     """The whole plan; it accounts for each file and tensor of the source."""
-    refuse_unportable(spec, checkpoint)
     copies, left_out = side_files(checkpoint)
     whole, shares, ranks = split(draft.parts, draft.tp) if draft.tp is not None else (draft.parts, [], None)
     weights = [*weight_files(whole), *shares]
@@ -60,27 +53,6 @@ def assemble(draft: Draft, spec: DraftSpec, checkpoint: Checkpoint, *, target: C
     return plan
 
 
-def refuse_unportable(spec: DraftSpec, checkpoint: Checkpoint) -> None:
-    """Refuse what no layout here can carry: scales of quantized weights, sink biases, a draft inside its target."""
-    quantized = spec.quantization or ("quantization_config" if checkpoint.config.get("quantization_config") is not None else None)
-    if quantized:
-        raise RefusedError(
-            "the draft is quantized, and no layout carries its scales", where="config.json", measured=quantized, expected="plain weights", hint="normalize the unquantized draft"
-        )
-    if spec.attention_sinks:
-        raise RefusedError(
-            "the draft has attention sink biases, and no layout carries them", where="config.json", measured="attention sinks", expected="none", hint="serve the file as it is"
-        )
-    if spec.bundled:
-        raise RefusedError(
-            "the draft lies inside its target's files",
-            where="config.json",
-            measured=f"{spec.bundled.stages} stages",
-            expected="a draft of its own",
-            hint="serve the target as it is",
-        )
-
-
 def _text(text: str) -> dict[str, JsonValue]:
     return {"size_bytes": len(text.encode()), "segments": (Text(text=text),)}
 
@@ -94,19 +66,8 @@ def _index(weights: Sequence[OutputFile]) -> list[OutputFile]:
 
 
 def _unknown(spec: DraftSpec, checkpoint: Checkpoint) -> list[Dropped]:
-    """Unknown tensors that are known to be without effect; `RefusedError` for any other, because leaving it out could change the draft."""
-    unsafe = [name for name in spec.unknown_tensors if not name.startswith(tuple(_WITHOUT_EFFECT))]
-    if unsafe:
-        shown = ", ".join(unsafe[:3]) + (f" and {len(unsafe) - 3} more" if len(unsafe) > 3 else "")
-        raise RefusedError(
-            "tensors that no DSpark layout has a place for",
-            where=shown,
-            measured=f"{len(unsafe)} unknown tensors",
-            expected="only tensors of a DSpark draft",
-            hint="leaving them out could change what the draft proposes; remove them from the source if they are not part of it",
-        )
-    reasons = {name: next(why for prefix, why in _WITHOUT_EFFECT.items() if name.startswith(prefix)) for name in spec.unknown_tensors}
-    return [Dropped(kind="tensor", name=f"{checkpoint.tensors[name].file}:{name}", why=why) for name, why in reasons.items()]
+    """Unknown tensors; `demand_portable` has let only those pass that are without effect."""
+    return [Dropped(kind="tensor", name=f"{checkpoint.tensors[name].file}:{name}", why=without_effect(name) or "") for name in spec.unknown_tensors]
 
 
 def _metadata(checkpoint: Checkpoint) -> list[Dropped]:

@@ -13,8 +13,8 @@ from speculators_convert.layouts.assemble import Draft, assemble
 from speculators_convert.layouts.base import Options
 from speculators_convert.layouts.borrowed import BORROWED, borrowed
 from speculators_convert.layouts.native_config import native_config
-from speculators_convert.layouts.parts import copied
-from speculators_convert.layouts.refusals import demand_full_vocabulary
+from speculators_convert.layouts.parts import copied, dropped
+from speculators_convert.layouts.refusals import NO_MAPPING, TABLE_ROLES, demand_full_vocabulary, demand_portable
 from speculators_convert.plan import RewritePlan
 from speculators_convert.spec import Anchor, DraftSpec
 
@@ -28,13 +28,15 @@ class DeepSpecLayout:
 
     def plan(self, spec: DraftSpec, checkpoint: Checkpoint, options: Options) -> RewritePlan:
         """Copy each role; borrow what the draft does not have."""
+        demand_portable(spec, checkpoint, options.tables)
         demand_full_vocabulary(spec, self.title)
         pairing = options.pairing
-        parts = [copied(role, ref) for role, ref in spec.tensors.items()]
+        parts = [copied(role, ref) for role, ref in spec.tensors.items() if role not in TABLE_ROLES]
+        unused = [dropped(ref, NO_MAPPING) for role, ref in spec.tensors.items() if role in TABLE_ROLES]
         parts += [borrowed(spec, role, pairing) for role in BORROWED if role not in spec.tensors]
         depth = spec.num_target_layers or (pairing.num_hidden_layers if pairing else None)
         config = native_config(spec.model_copy(update={"num_target_layers": depth}))
-        return assemble(Draft(self.name, config, parts, notes=list(_notes(spec)), tp=options.tp), spec, checkpoint, target=pairing.target if pairing else None)
+        return assemble(Draft(self.name, config, parts, unused, list(_notes(spec)), tp=options.tp), spec, checkpoint, target=pairing.target if pairing else None)
 
 
 def _notes(spec: DraftSpec) -> Iterator[str]:

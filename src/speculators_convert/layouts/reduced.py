@@ -19,7 +19,7 @@ GATHERED = ("lm_head.weight", "markov_head.markov_w2.weight")
 
 def reduced_spec(spec: DraftSpec, kept: Kept) -> DraftSpec:
     """The normal form after the cut; `RefusedError` when there is nothing to cut."""
-    if spec.reduced_vocabulary:
+    if spec.reduced_vocabulary or {"d2t", "t2d"} & set(spec.tensors):
         raise RefusedError(
             "the draft's vocabulary is reduced already", where="draft_vocab_size", measured=spec.draft_vocab_size, expected=spec.target_vocab_size, hint="leave --reduce-vocab out"
         )

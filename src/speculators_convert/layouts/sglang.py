@@ -13,14 +13,16 @@ from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.errors import RefusedError
 from speculators_convert.layouts.assemble import Draft, assemble
 from speculators_convert.layouts.base import Options
+from speculators_convert.layouts.borrowed import BORROWED
 from speculators_convert.layouts.native_config import native_config
 from speculators_convert.layouts.parts import copied, dropped
+from speculators_convert.layouts.refusals import NO_MAPPING, TABLE_ROLES, demand_portable
 from speculators_convert.layouts.speculators import owned_notes
 from speculators_convert.pairing import Pairing
 from speculators_convert.plan import RewritePlan
 from speculators_convert.spec import Anchor, AttentionKind, DraftSpec, MarkovKind, known
 
-_SHARED = "SGLang takes it from the target and skips it in the file"
+_LEFT_OUT = {**dict.fromkeys(BORROWED, "SGLang takes it from the target and skips it in the file"), **dict.fromkeys(TABLE_ROLES, NO_MAPPING)}
 
 
 class SglangLayout:
@@ -32,6 +34,7 @@ class SglangLayout:
 
     def plan(self, spec: DraftSpec, checkpoint: Checkpoint, options: Options) -> RewritePlan:
         """Keep each role but head and embedding; refuse a reduced vocabulary."""
+        demand_portable(spec, checkpoint, options.tables)
         if spec.reduced_vocabulary:
             raise RefusedError(
                 "stock SGLang cannot serve a reduced draft vocabulary",
@@ -41,11 +44,8 @@ class SglangLayout:
                 hint="use --layout sglang-dense --target REF, which rewrites it over the target's vocabulary",
             )
         refuse_unservable(spec, options.pairing)
-        shared = {"embed_tokens.weight", "lm_head.weight", "d2t", "t2d"}
-        parts = [copied(role, ref) for role, ref in spec.tensors.items() if role not in shared]
-        unused = [
-            dropped(ref, _SHARED if role.endswith(".weight") else "the vocabulary is full, so there is nothing to map") for role, ref in spec.tensors.items() if role in shared
-        ]
+        parts = [copied(role, ref) for role, ref in spec.tensors.items() if role not in _LEFT_OUT]
+        unused = [dropped(ref, _LEFT_OUT[role]) for role, ref in spec.tensors.items() if role in _LEFT_OUT]
         notes = [*owned_notes(spec, options.pairing), *serving_notes(spec)]
         return assemble(Draft(self.name, native_config(spec), parts, unused, notes, tp=options.tp), spec, checkpoint)
 

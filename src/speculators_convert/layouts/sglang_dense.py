@@ -14,6 +14,7 @@ from speculators_convert.layouts.base import Options
 from speculators_convert.layouts.dense_heads import Widening
 from speculators_convert.layouts.native_config import EXTRA_TABLE, native_config
 from speculators_convert.layouts.parts import copied, dropped
+from speculators_convert.layouts.refusals import demand_portable
 from speculators_convert.layouts.sglang import refuse_unservable, serving_notes
 from speculators_convert.pairing import Pairing
 from speculators_convert.plan import RewritePlan
@@ -38,6 +39,7 @@ class SglangDenseLayout:
 
     def plan(self, spec: DraftSpec, checkpoint: Checkpoint, options: Options) -> RewritePlan:
         """Widen the heads, copy the rest; `RefusedError` when the target's head would not give the draft's logits."""
+        demand_portable(spec, checkpoint, options.tables)
         pairing = _demand_target(options)
         _demand_reduced(spec)
         refuse_unservable(spec, pairing)

@@ -11,15 +11,16 @@ from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.errors import RefusedError
 from speculators_convert.layouts.assemble import Draft, assemble
 from speculators_convert.layouts.base import Options
+from speculators_convert.layouts.borrowed import BORROWED
 from speculators_convert.layouts.native_config import EXTRA_TABLE, backbone_keys, extra_keys, head_keys
 from speculators_convert.layouts.parts import copied, dropped
-from speculators_convert.layouts.refusals import demand_full_vocabulary
+from speculators_convert.layouts.refusals import NO_MAPPING, TABLE_ROLES, demand_full_vocabulary, demand_portable
 from speculators_convert.layouts.speculators import owned_notes
 from speculators_convert.model import JsonValue
 from speculators_convert.plan import RewritePlan
 from speculators_convert.spec import Anchor, DraftSpec, known
 
-_OWNED = {"embed_tokens.weight", "lm_head.weight"}
+_LEFT_OUT = {**dict.fromkeys(BORROWED, "SpecForge takes it from the target"), **dict.fromkeys(TABLE_ROLES, NO_MAPPING)}
 
 
 class SpecForgeLayout:
@@ -31,6 +32,7 @@ class SpecForgeLayout:
 
     def plan(self, spec: DraftSpec, checkpoint: Checkpoint, options: Options) -> RewritePlan:
         """Keep each role but head and embedding."""
+        demand_portable(spec, checkpoint, options.tables)
         demand_full_vocabulary(spec, self.title)
         if known(spec.anchor, "sample_from_anchor") is Anchor.BONUS:
             raise RefusedError(
@@ -42,8 +44,8 @@ class SpecForgeLayout:
             )
         if spec.markov is None:
             raise RefusedError("a SpecForge DSpark draft has a Markov head", where="markov_rank", measured=0, expected="at least 1", hint="use --layout speculators or deepspec")
-        parts = [copied(role, ref) for role, ref in spec.tensors.items() if role not in _OWNED]
-        unused = [dropped(ref, "SpecForge takes it from the target") for role, ref in spec.tensors.items() if role in _OWNED]
+        parts = [copied(role, ref) for role, ref in spec.tensors.items() if role not in _LEFT_OUT]
+        unused = [dropped(ref, _LEFT_OUT[role]) for role, ref in spec.tensors.items() if role in _LEFT_OUT]
         return assemble(Draft(self.name, specforge_config(spec), parts, unused, list(owned_notes(spec, options.pairing)), tp=options.tp), spec, checkpoint)
 
 

@@ -12,9 +12,11 @@ from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.errors import RefusedError
 from speculators_convert.layouts.assemble import Draft, assemble
 from speculators_convert.layouts.base import Kept, Options
+from speculators_convert.layouts.borrowed import BORROWED
 from speculators_convert.layouts.native_config import EXTRA_TABLE, backbone_keys, head_keys
 from speculators_convert.layouts.parts import copied, dropped
 from speculators_convert.layouts.reduced import GATHERED, reduced_parts, reduced_spec
+from speculators_convert.layouts.refusals import NO_MAPPING, TABLE_ROLES, demand_portable
 from speculators_convert.model import JsonValue
 from speculators_convert.pairing import Pairing
 from speculators_convert.plan import RewritePlan
@@ -35,6 +37,7 @@ class SpeculatorsLayout:
 
     def plan(self, spec: DraftSpec, checkpoint: Checkpoint, options: Options) -> RewritePlan:
         """Keep each role but those that the target owns."""
+        demand_portable(spec, checkpoint, options.tables)
         if spec.d2t is D2T.ABSOLUTE:
             raise RefusedError(
                 "d2t holds absolute ids, which no reader of this layout expects", where="d2t", measured="absolute", expected="offsets", hint="write d2t as target id minus draft id"
@@ -43,9 +46,9 @@ class SpeculatorsLayout:
         notes = list(owned_notes(spec, options.pairing))
         if options.kept is not None:
             return self._reduced(spec, checkpoint, options, options.kept, paired)
-        owned = verifier_owned(spec)
-        parts = [copied(role, ref) for role, ref in spec.tensors.items() if role not in owned]
-        unused = [dropped(ref, _VERIFIER_OWNED) for role, ref in spec.tensors.items() if role in owned]
+        without = left_out(spec)
+        parts = [copied(role, ref) for role, ref in spec.tensors.items() if role not in without]
+        unused = [dropped(ref, without[role]) for role, ref in spec.tensors.items() if role in without]
         return assemble(Draft(self.name, speculators_config(spec, paired), parts, unused, notes, tp=options.tp), spec, checkpoint)
 
     def _reduced(self, spec: DraftSpec, checkpoint: Checkpoint, options: Options, kept: Kept, paired: Verifier) -> RewritePlan:
@@ -90,9 +93,11 @@ def speculators_config(spec: DraftSpec, paired: Verifier) -> dict[str, JsonValue
     return config
 
 
-def verifier_owned(spec: DraftSpec) -> frozenset[str]:
-    """Roles that are copies of the target's weights."""
-    return frozenset({"embed_tokens.weight"} if spec.reduced_vocabulary else {"embed_tokens.weight", "lm_head.weight"})
+def left_out(spec: DraftSpec) -> dict[str, str]:
+    """Roles that the layout has no place for, with the reason: copies of the target's weights, tables that map nothing."""
+    if spec.reduced_vocabulary:
+        return {"embed_tokens.weight": _VERIFIER_OWNED}
+    return {**dict.fromkeys(BORROWED, _VERIFIER_OWNED), **dict.fromkeys(TABLE_ROLES, NO_MAPPING)}
 
 
 def owned_notes(spec: DraftSpec, pairing: Pairing | None) -> Iterator[str]:
