@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,13 +11,15 @@ import torch
 
 from speculators_convert.smoke.compare import outcome
 from speculators_convert.smoke.engine import decode, loop, splits
+from speculators_convert.smoke.engine.load import Placement, read_weights
 from speculators_convert.smoke.engine.model import Draft
 from speculators_convert.smoke.engine.reading import Reading
-from speculators_convert.smoke.engine.target import Step, Target
+from speculators_convert.smoke.engine.target import Step, Target, load_target
 from speculators_convert.smoke.equivalence import TOLERANCE_STEPS, judge, report
 from speculators_convert.smoke_result import Equivalence, Prompt
 from speculators_convert.spec import D2T
 
+TRAINED = Path(__file__).parents[2] / "fixtures" / "trained"
 NAME = "tiny-bonus-reduced-vanilla"
 LIMITS = loop.Limits(40, (0,))
 
@@ -119,3 +122,21 @@ def test_the_gap_of_an_honest_target_is_the_same_in_both_passes(pair_of: Callabl
         plain, block = splits.measure(target, prompts[0].input_ids, run.tokens, spoiled, at, draft.gamma + 1)
         assert plain > 1000
         assert abs(plain - block) < TOLERANCE_STEPS["float32"]
+
+
+@pytest.mark.parametrize(("kind", "honest"), [(Target, True), (WrongMask, False), (WrongPositions, False)], ids=["honest", "mask", "positions"])
+def test_in_bfloat16_faults_are_defects_and_rounding_is_none(kind: type[Target], honest: bool, opened: Callable[..., Any], prompts: tuple[Prompt, ...]) -> None:
+    files = opened(TRAINED / NAME)
+    where = Placement(torch.bfloat16)
+    target = load_target(TRAINED / "tiny-target", files.spec.target_layer_ids, where)
+    draft = Draft(Reading(files.spec), read_weights(files.spec, files.source, where), target.shared)
+    requests = [prompt.input_ids for prompt in prompts[:8]]
+    plain = [loop.generate_plain(target, request, LIMITS) for request in requests]
+    runs = loop.generate(draft, kind(target.model, target.taps), requests, LIMITS)
+    verdicts = []
+    for index, run in enumerate(runs):
+        at = outcome(index, run.tokens, run.accepted, plain[index]).first_difference
+        if at is not None:
+            gaps = splits.measure(target, requests[index], plain[index], run, at, draft.gamma + 1)
+            verdicts.append(judge(index, at, (plain[index][at], run.tokens[at]), gaps, "bfloat16").verdict)
+    assert ("defect" not in verdicts) == honest

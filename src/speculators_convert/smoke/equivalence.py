@@ -11,8 +11,16 @@ from speculators_convert.smoke_result import Equivalence, Split
 if TYPE_CHECKING:
     from speculators_convert.smoke.engine.splits import Gaps
 
-TOLERANCE_STEPS = {"float32": 64.0, "bfloat16": 8.0}
-"""Largest gap, in rounding steps of the dtype, that summing in another order can explain."""
+TOLERANCE_STEPS = {"float32": 256.0, "bfloat16": 16.0}
+"""Largest gap, in rounding steps of the dtype, that summing in another order can explain.
+
+At an honest split the gap has changed sign between plain decoding and block verification, so that both gaps lie within the change.
+benchmarks/engine_ties.py measures the change on a CPU: at most 18 steps in float32 and 8 in bfloat16 over 1,260 positions of the trained
+target; on random targets, whose weights are wide and chaotic, 118 in float32, and in bfloat16 3 at the 99th percentile but up to 70.
+The tolerance is twice the trained target's worst, and the random ones' in float32, where it costs nothing: no position had so small a gap.
+In bfloat16 it covers a third of the trained target's positions and up to two thirds of a random one's, so that a single tie says little:
+a defect shows on some of several prompts.
+"""
 
 
 def judge(prompt: int, at: int, tokens: tuple[int | None, int | None], gaps: Gaps, dtype: str) -> Split:

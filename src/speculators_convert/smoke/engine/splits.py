@@ -45,7 +45,7 @@ def measure(target: Target, prompt: Sequence[int], plain: Sequence[int], drafted
         return Gaps(math.inf, math.inf)
     pair = torch.tensor(tokens, device=target.device)
     text = [*prompt, *plain[:at]]
-    return Gaps(_gap(_plain_logits(target, prompt, plain[:at]), pair), _gap(_block_logits(target, text, len(prompt), locate(drafted.accepted, at), width), pair))
+    return Gaps(gap(_plain_logits(target, prompt, plain[:at]), pair), gap(_block_logits(target, text, len(prompt), locate(drafted.accepted, at), width), pair))
 
 
 def _plain_logits(target: Target, prompt: Sequence[int], output: Sequence[int]) -> Tensor:
@@ -68,7 +68,7 @@ def _block_logits(target: Target, text: Sequence[int], prompt: int, block: Block
     return target.forward(ids[:, begin:end], positions[:, begin:end], cache, end).logits[0, len(text) - 1 - begin]
 
 
-def _gap(logits: Tensor, pair: Tensor) -> float:
+def gap(logits: Tensor, pair: Tensor) -> float:
     """Difference of two logits over the spacing of the dtype's numbers at the larger of them."""
     left, right = logits[pair].tolist()
     size = max(abs(left), abs(right), torch.finfo(logits.dtype).tiny)
