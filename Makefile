@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 OTHER_PYTHONS ?= python3.12 python3.13
 
-.PHONY: demo test test-core test-other-pythons lint gen gen-check check bench docs clean setup
+.PHONY: demo test test-slow test-sglang test-hub test-other-pythons lint gen gen-check check bench docs clean setup
 
 setup: $(VENV)/.ready
 
@@ -18,8 +18,24 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 demo: setup
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh tools/demo.sh
 
-test: setup test-other-pythons
-	$(BIN)/python -m pytest -q -m "not gpu and not sglang"
+# tests/sglang/inside runs under SGLang's own Python, started by tests/sglang/test_inside.py.
+PYTEST := $(BIN)/python -m pytest -q --ignore=tests/sglang/inside
+
+test: setup test-other-pythons test-hub
+	$(PYTEST) -m "not gpu and not sglang and not slow"
+
+# Kills, large files, long properties.
+test-slow: setup
+	$(PYTEST) -m "slow and not gpu and not sglang"
+
+# Stock SGLang 0.5.23 on the CPU, in an environment of its own (11 GB, built once outside the clone).
+test-sglang: setup
+	sh tools/sglang_env.sh
+	$(PYTEST) tests/sglang
+
+# The Hub tests with the 1.x client as well.
+test-hub:
+	PYTHON=$(PYTHON) sh tools/test_hub.sh 1.33.0
 
 # The core without torch, transformers and sglang, on each further interpreter that is there.
 test-other-pythons:
@@ -45,6 +61,9 @@ docs: setup
 bench: setup
 	$(BIN)/python benchmarks/inspect.py
 	$(BIN)/python benchmarks/normalize.py
+	$(BIN)/python -m benchmarks.detection
+	$(BIN)/python -m benchmarks.deep
+	$(BIN)/python benchmarks/engine_kv.py
 
 clean:
 	rm -rf $(VENV) .demo build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .hypothesis

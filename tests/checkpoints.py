@@ -56,7 +56,7 @@ def shard(folder: Path, parts: int = 3) -> Path:
         path = folder / f"model-{number + 1:05d}-of-{parts:05d}.safetensors"
         chosen = names[number::parts]
         write_tensors(path, {name: (tensors[name][0].dtype, tensors[name][0].shape, tensors[name][1]) for name in chosen})
-        weight_map.update({name: path.name for name in chosen})
+        weight_map.update(dict.fromkeys(chosen, path.name))
     total = sum(len(data) for _, data in tensors.values())
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}))
     whole.unlink()

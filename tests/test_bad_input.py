@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from checkpoints import BONUS, FULL, TARGET, copy, edit_config, read_tensors, shard, write_tensors
 from command import Outcome, spec_convert
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+
 from checkpoints import BONUS, DRAFTS, FULL, GATED, PROMPTS, TARGET, TRAINED, copy, edit_config, shard
 from command import spec_convert
 

@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from checkpoints import BONUS, TARGET
+from speculators_convert import inspect
+from speculators_convert.findings import Report
 
 _BLOCK = """
 import sys
@@ -34,9 +37,6 @@ def test_package_import_is_light() -> None:
 
 
 def test_python_api_returns_models() -> None:
-    from speculators_convert import inspect
-    from speculators_convert.findings import Report
-
     report = inspect(str(BONUS), target=str(TARGET), tp=[2])
     assert isinstance(report, Report)
     assert report.spec is not None

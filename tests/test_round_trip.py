@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from checkpoints import BONUS, FULL, GATED, PROMPTS, SLIDING, TARGET
 from command import spec_convert
-
 from speculators_convert.receipt import verify
 
 pytestmark = pytest.mark.engine

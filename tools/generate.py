@@ -12,6 +12,7 @@ from pathlib import Path
 
 from speculators_convert.checks import CHECKS, Check
 from speculators_convert.cli import app
+from speculators_convert.diff import DiffResult
 from speculators_convert.engines import engines
 from speculators_convert.engines.rules import Engine
 from speculators_convert.exits import ErrorDocument
@@ -24,7 +25,10 @@ from speculators_convert.model import JsonValue, Model, pretty_json
 from speculators_convert.plan import RewritePlan
 from speculators_convert.policies import GatePolicy
 from speculators_convert.prepublish import Verification
+from speculators_convert.probe_result import ProbeResult
+from speculators_convert.rank_manifest import RankManifest
 from speculators_convert.receipt import Receipt
+from speculators_convert.sglang_plugin.doctor import Doctor
 from speculators_convert.smoke_result import SmokeResult
 from speculators_convert.spec import DraftSpec
 from speculators_convert.verdict import GateReport
@@ -36,6 +40,10 @@ SCHEMAS: dict[str, type[Model]] = {
     "plan": RewritePlan,
     "receipt": Receipt,
     "smoke": SmokeResult,
+    "probe": ProbeResult,
+    "diff": DiffResult,
+    "doctor": Doctor,
+    "rank-manifest": RankManifest,
     "gate": GateReport,
     "policy": GatePolicy,
     "verification": Verification,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from speculators_convert import checks, engines, geometry
 from speculators_convert.checkpoint import Checkpoint, collect
-from speculators_convert.errors import RefusedError
+from speculators_convert.errors import RefusedError, UsageError
 from speculators_convert.findings import FormatInfo, Report, SourceInfo
 from speculators_convert.formats import Reading, detect
 from speculators_convert.model import Severity
@@ -22,6 +22,7 @@ from speculators_convert.version import __version__
 from speculators_convert.vocabulary import VocabularyTables, read_tables
 
 if TYPE_CHECKING:
+    from speculators_convert.diff import DiffResult
     from speculators_convert.plan import RewritePlan
     from speculators_convert.probe_result import ProbeOptions, ProbeResult
     from speculators_convert.receipt import Receipt
@@ -133,15 +134,35 @@ def refuse_errors(inspection: Inspection) -> None:
         raise RefusedError(f"the checkpoint has {len(errors)} error(s): {lines}{more}", where=inspection.source.id.name, hint=errors[0].hint)
 
 
-def plan_rewrite(inspection: Inspection, *, layout: str = DEFAULT_LAYOUT) -> RewritePlan:
+@dataclass(frozen=True, slots=True)
+class RewriteChoices:
+    """What `normalize` may be told beside the draft: `split` ranks for the vocabulary-parallel heads, columns that a dense rewrite adds, a vocabulary to reduce to."""
+
+    layout: str = DEFAULT_LAYOUT
+    split: int | None = None
+    rank_pad: int = 8
+    reduce_vocab: str | None = None
+    corpus: Path | None = None
+
+
+def plan_rewrite(inspection: Inspection, choices: RewriteChoices | None = None) -> RewritePlan:
     """What `normalize` would write; `RefusedError` when the checkpoint has errors or the layout cannot express the draft."""
     from speculators_convert.layouts import Options, find  # noqa: PLC0415
-    from speculators_convert.prepare import gather  # noqa: PLC0415
+    from speculators_convert.prepare import Reduction, gather, kept_vocabulary  # noqa: PLC0415
 
-    chosen = find(layout)
+    chosen = choices or RewriteChoices()
+    layout = find(chosen.layout)
+    if chosen.reduce_vocab is not None and layout.name != "speculators":
+        raise UsageError("only the speculators layout has a reduced vocabulary", where="--reduce-vocab", measured=f"--layout {layout.name}", expected="--layout speculators")
+    if chosen.corpus is not None and chosen.reduce_vocab is None:
+        raise UsageError("--corpus counts tokens for --reduce-vocab", where="--corpus", expected="--reduce-vocab t2d.npy or a number of tokens")
     refuse_errors(inspection)
-    options = gather(chosen, inspection.spec, inspection.checkpoint, (inspection.source, inspection.target_source), Options(pairing=inspection.pairing))
-    return chosen.plan(inspection.spec, inspection.checkpoint, options)
+    target_checkpoint = inspection.pairing.target if inspection.pairing else None
+    reduction = Reduction(chosen.reduce_vocab, chosen.corpus) if chosen.reduce_vocab else None
+    kept = kept_vocabulary(reduction, inspection.spec, inspection.target_source, target_checkpoint) if reduction else None
+    options = Options(pairing=inspection.pairing, rank_pad=chosen.rank_pad, tp=chosen.split, kept=kept)
+    gathered = gather(layout, inspection.spec, inspection.checkpoint, (inspection.source, inspection.target_source), options)
+    return layout.plan(inspection.spec, inspection.checkpoint, gathered)
 
 
 def normalize(
@@ -152,15 +173,28 @@ def normalize(
     target: str | None = None,
     tp: Iterable[int] = (),
     settings: Settings | None = None,
+    choices: RewriteChoices | None = None,
     progress: Progress = no_progress,
 ) -> Receipt:
-    """Rewrite a checkpoint into `out`, which must not exist, byte-exactly; the receipt also lies in `out`."""
+    """Rewrite a checkpoint into `out`, which must not exist; the receipt also lies in `out`. `choices`, when given, names the layout too."""
     from speculators_convert.write import execute  # noqa: PLC0415
 
     inspection = look(reference, target=target, tp=tp, settings=settings)
-    plan = plan_rewrite(inspection, layout=layout)
+    plan = plan_rewrite(inspection, choices or RewriteChoices(layout=layout))
     with streamed(inspection.source) as source:
         return execute(plan, source, out, target=inspection.target_source, progress=lambda done, total: progress(done, total, "writing"))
+
+
+def diff(left: str, right: str) -> DiffResult:
+    """Whether two checkpoints are the same draft: config by meaning, tensors by role, shape and digest, vocabulary by mapping. Reads all tensors."""
+    from speculators_convert.diff import Side, compare  # noqa: PLC0415
+    from speculators_convert.tensor_digests import tensor_digests  # noqa: PLC0415
+
+    sides = []
+    for reference in (left, right):
+        inspection = look(reference)
+        sides.append(Side(inspection.spec, read_tables(inspection.checkpoint), tensor_digests(inspection.source, inspection.spec)))
+    return compare(*sides)
 
 
 def smoke(reference: str | None = None, *, options: SmokeOptions | None = None, settings: Settings | None = None, progress: Progress = no_progress) -> SmokeResult:

@@ -10,7 +10,7 @@ from itertools import pairwise
 import typer
 
 from speculators_convert import exits
-from speculators_convert.cli import explain, folders, gate, inspect, normalize, output, probe, publish_check, smoke, verify
+from speculators_convert.cli import diff, doctor, explain, folders, gate, inspect, normalize, output, probe, publish_check, smoke, verify
 from speculators_convert.errors import SpecConvertError
 from speculators_convert.model import pretty_json
 from speculators_convert.version import __version__
@@ -35,7 +35,7 @@ def _root(version: bool = typer.Option(False, "--version", callback=_version, is
     del version
 
 
-for _module in (inspect, normalize, smoke, probe, gate, publish_check, verify, explain, folders):
+for _module in (inspect, normalize, diff, smoke, probe, gate, publish_check, verify, explain, doctor, folders):
     _module.register(app)
 
 

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from speculators_convert.api import Progress
+    from speculators_convert.diff import DiffResult
     from speculators_convert.findings import Report
     from speculators_convert.plan import RewritePlan
     from speculators_convert.probe_result import ProbeResult
     from speculators_convert.receipt import Receipt
+    from speculators_convert.sglang_plugin.doctor import Doctor
     from speculators_convert.smoke_result import SmokeResult
 
 _BYTES = {"writing", "reading weights"}
@@ -65,6 +67,31 @@ def receipt(value: Receipt, out: Path, output_format: Format) -> None:
     from speculators_convert.report.rewrite import receipt_lines
 
     write("".join(printable(line) + "\n" for line in receipt_lines(value, out)))
+
+
+def diff(value: DiffResult, output_format: Format) -> None:
+    """Write whether two drafts are the same, and each difference."""
+    if output_format is Format.JSON:
+        json(value)
+        return
+    lines = [f"{item.kind:<10} {item.name}: {item.left} | {item.right}" for item in value.differences]
+    lines += [f"note       {note}" for note in value.notes]
+    lines.append("the same draft" if value.same else f"different drafts: {len(value.differences)} differences")
+    write("".join(printable(line) + "\n" for line in lines))
+
+
+def doctor(value: Doctor, output_format: Format) -> None:
+    """Write the state of an SGLang environment."""
+    if output_format is Format.JSON:
+        json(value)
+        return
+    lines = [f"python {value.python}  {value.platform}", *(f"{name:<22} {found or 'not installed'}" for name, found in value.versions.items())]
+    lines += [f"plugin  {item.name} = {item.value}{'' if item.selected else '  (left out by SGLANG_PLUGINS)'}" for item in value.plugins]
+    lines += [f"hook    {'live' if item.live else 'NOT LIVE' if item.needed else 'not needed here':<16}{item.target}  {item.purpose}" for item in value.hooks]
+    lines += [f"gpu     {item.index}: {item.name}, sm_{item.capability}, {item.memory_bytes} bytes" for item in value.devices]
+    lines += [f"cuda {value.cuda or 'none'}  nccl {value.nccl or 'none'}", *(f"problem {problem}" for problem in value.problems)]
+    lines.append("a Speculators draft would be refused here" if value.problems else "a Speculators draft would be served here")
+    write("".join(printable(line) + "\n" for line in lines))
 
 
 def smoke(value: SmokeResult, output_format: Format, out: Path | None) -> None:
