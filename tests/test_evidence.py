@@ -1,0 +1,51 @@
+"""Recorded runs: digests, commit and age; and what the check says of a spoilt one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from datetime import date, timedelta
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("evidence", ROOT / "tools" / "evidence.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+evidence = load()
+
+
+@pytest.mark.parametrize("folder", evidence.runs(), ids=lambda path: path.name)
+def test_recorded_run_holds(folder: Path) -> None:
+    assert list(evidence.problems(folder, date.fromisoformat(json.loads((folder / "manifest.json").read_text())["date"]))) == []
+
+
+def test_there_is_a_run_with_cuda() -> None:
+    assert any("H200" in json.loads((folder / "manifest.json").read_text())["machine"] for folder in evidence.runs())
+
+
+def test_spoilt_runs_are_seen(tmp_path: Path) -> None:
+    folder = shutil.copytree(evidence.runs()[0], tmp_path / "run")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    day = date.fromisoformat(manifest["date"])
+    name = sorted(manifest["files"])[0]
+    (folder / name).write_bytes((folder / name).read_bytes() + b" ")
+    (folder / "more.json").write_text("{}")
+    found = " ".join(evidence.problems(folder, day + timedelta(days=evidence.MAX_AGE_DAYS + 1)))
+    assert f"{name}: not the bytes" in found
+    assert "more.json" in found
+    assert "days old" in found
+    manifest["commit"] = "0" * 40
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert "not in the history" in " ".join(evidence.problems(folder, day))
