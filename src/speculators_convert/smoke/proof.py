@@ -9,12 +9,13 @@ from pathlib import Path
 
 from speculators_convert.checkpoint import Checkpoint, collect
 from speculators_convert.digest import checkpoint_digest
-from speculators_convert.errors import SmokeError, UsageError
+from speculators_convert.errors import SmokeError, SourceError, UsageError
 from speculators_convert.smoke import reference
 from speculators_convert.smoke.compare import Progress
 from speculators_convert.smoke.prompts import read_prompts
 from speculators_convert.smoke_result import Comparison, ModeResult, Prompt, SmokeConfig, SmokeOptions, SmokeResult
-from speculators_convert.sources import LocalSource, Source, open_source
+from speculators_convert.sources import LocalSource, Source, local_folder
+from speculators_convert.sources.hub import parse_reference
 from speculators_convert.spec import DraftSpec
 from speculators_convert.version import __version__
 
@@ -66,10 +67,16 @@ def target_folder(spec: DraftSpec, source: Source, stated: str | None) -> Path:
         for base in (source.root, source.root.parent):
             if (base / name / "config.json").is_file():
                 return (base / name).resolve()
-    opened = open_source(name) if stated is not None or Path(name).is_dir() else None
-    if isinstance(opened, LocalSource):
-        return opened.root
-    raise SmokeError("the target is not a folder on this machine", where=name, measured="the checkpoint's verifier" if stated is None else "--target", hint=hint)
+    if stated is None and parse_reference(name) is None:
+        raise SmokeError(
+            "the checkpoint's verifier is not a folder on this machine, nor a Hub id", where=name, expected="a folder inside or beside the checkpoint, or ORG/NAME", hint=hint
+        )
+    try:
+        return local_folder(name)
+    except SourceError as error:
+        if stated is not None:
+            raise
+        raise SmokeError(f"the checkpoint's verifier cannot be had: {error}", where=name, hint=hint) from error
 
 
 def _bounds(modes: tuple[ModeResult, ...], config: SmokeConfig) -> tuple[Comparison, ...]:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from speculators_convert.errors import SourceError, UsageError
 from speculators_convert.sources.base import FileInfo, Source, SourceId, safe_path
-from speculators_convert.sources.hub import open_hub, parse_reference
+from speculators_convert.sources.hub import download, open_hub, parse_reference
 from speculators_convert.sources.local import LocalSource
 from speculators_convert.sources.memory import MemorySource
 from speculators_convert.sources.streamed import StreamedSource
 
-__all__ = ["FileInfo", "LocalSource", "MemorySource", "Source", "SourceId", "StreamedSource", "open_source", "safe_path", "streamed", "verify"]
+__all__ = ["FileInfo", "LocalSource", "MemorySource", "Source", "SourceId", "StreamedSource", "local_folder", "open_source", "safe_path", "streamed", "verify"]
 
 
 def open_source(reference: str) -> Source:
@@ -28,6 +28,16 @@ def open_source(reference: str) -> Source:
     if hub:
         return open_hub(hub)
     raise SourceError("no such folder", where=reference, hint="pass the folder that holds config.json and the safetensors files, or org/name[@revision] on the Hub")
+
+
+def local_folder(reference: str) -> Path:
+    """A folder on this machine with the files of `reference`: itself, or the Hub's files in its cache; `SourceError` when there are none."""
+    path = Path(reference).expanduser()
+    hub = parse_reference(reference)
+    if hub and not path.is_dir():
+        return download(hub)
+    source = open_source(reference)
+    return source.root if isinstance(source, LocalSource) else path
 
 
 def streamed(source: Source) -> AbstractContextManager[Source]:

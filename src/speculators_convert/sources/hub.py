@@ -23,6 +23,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LONG_LISTING = 50_000
 """From this many files on the paged tree is asked: very long repository answers leave files out."""
 _MAX_FILES = 100_000
+_LOADED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
+"""Files of a model that an engine and its tokenizer load."""
 
 
 _NOT_FOUND = (
@@ -90,6 +92,16 @@ def open_hub(reference: HubReference, *, endpoint: str | None = None, token: str
         if entry.size_bytes is not None and _is_safe(entry.path)
     }
     return HubSource(SourceId("hub", repository, commit), tuple(_file_info(entries[path]) for path in sorted(entries)), remote, reader)
+
+
+def download(reference: HubReference) -> Path:
+    """The folder of one commit in the Hub cache, with the files that an engine loads: no code, no pickles. Downloads what the cache lacks."""
+    import huggingface_hub  # noqa: PLC0415
+
+    def fetch() -> str:
+        return huggingface_hub.snapshot_download(reference.repository, revision=reference.revision, allow_patterns=list(_LOADED), library_name="spec-convert")
+
+    return Path(_ask(reference, fetch))
 
 
 class HubSource:
