@@ -136,13 +136,19 @@ def refuse_errors(inspection: Inspection) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RewriteChoices:
-    """What `normalize` may be told beside the draft: `split` ranks for the vocabulary-parallel heads, columns that a dense rewrite adds, a vocabulary to reduce to."""
+    """What `normalize` may be told beside the draft.
+
+    `split` ranks for the vocabulary-parallel heads, columns that a dense rewrite adds, a vocabulary to reduce to,
+    whether code travels along, and whether files that equal a source file are linked.
+    """
 
     layout: str = DEFAULT_LAYOUT
     split: int | None = None
     rank_pad: int = 8
     reduce_vocab: str | None = None
     corpus: Path | None = None
+    copy_code: bool = False
+    link: bool = False
 
 
 def plan_rewrite(inspection: Inspection, choices: RewriteChoices | None = None) -> RewritePlan:
@@ -160,7 +166,7 @@ def plan_rewrite(inspection: Inspection, choices: RewriteChoices | None = None) 
     target_checkpoint = inspection.pairing.target if inspection.pairing else None
     reduction = Reduction(chosen.reduce_vocab, chosen.corpus) if chosen.reduce_vocab else None
     kept = kept_vocabulary(reduction, inspection.spec, inspection.target_source, target_checkpoint) if reduction else None
-    options = Options(pairing=inspection.pairing, rank_pad=chosen.rank_pad, tp=chosen.split, kept=kept)
+    options = Options(pairing=inspection.pairing, rank_pad=chosen.rank_pad, tp=chosen.split, kept=kept, copy_code=chosen.copy_code)
     gathered = gather(layout, inspection.spec, inspection.checkpoint, (inspection.source, inspection.target_source), options)
     return layout.plan(inspection.spec, inspection.checkpoint, gathered)
 
@@ -180,9 +186,10 @@ def normalize(
     from speculators_convert.write import execute  # noqa: PLC0415
 
     inspection = look(reference, target=target, tp=tp, settings=settings)
-    plan = plan_rewrite(inspection, choices or RewriteChoices(layout=layout))
+    chosen = choices or RewriteChoices(layout=layout)
+    plan = plan_rewrite(inspection, chosen)
     with streamed(inspection.source) as source:
-        return execute(plan, source, out, target=inspection.target_source, progress=lambda done, total: progress(done, total, "writing"))
+        return execute(plan, source, out, target=inspection.target_source, link=chosen.link, progress=lambda done, total: progress(done, total, "writing"))
 
 
 def diff(left: str, right: str) -> DiffResult:

@@ -13,7 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from speculators_convert.errors import SourceError
-from speculators_convert.plan import OutputFile
+from speculators_convert.links import Whole
+from speculators_convert.plan import OutputFile, Segment
 from speculators_convert.receipt import TensorDigest
 from speculators_convert.segments import Chunk, stream
 from speculators_convert.sources import Source, safe_path
@@ -34,24 +35,63 @@ class FileWriter:
         """Write one file; its digest and those of its tensors."""
         path = self._folder / safe_path(file.path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        whole, parts = hashlib.sha256(), [hashlib.sha256() for _ in file.tensors]
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        pending: list[Future[None]] = []
-        syncs = _Syncs(descriptor, self._pool)
+        digests, syncs = _Digests(file, self._pool), _Syncs(descriptor, self._pool)
         try:
-            for chunk, index in _chunks(file, self._sources, self._chunk_bytes):
+            for chunk, index in _chunks(file, lambda segment, _: stream(segment, self._sources, self._chunk_bytes)):
                 _write_all(descriptor, chunk)
-                _wait(pending)
-                pending = [self._pool.submit(digest.update, chunk) for digest in ((whole,) if index is None else (whole, parts[index]))]
+                digests.take(chunk, index)
                 syncs.wrote(len(chunk))
                 tell(len(chunk))
-            _wait(pending)
+            found = digests.found()
             os.fsync(descriptor)
         finally:
-            _settle(pending)
+            digests.settle()
             syncs.settle()
             os.close(descriptor)
-        return whole.hexdigest(), [TensorDigest(file=file.path, sha256=part.hexdigest(), **tensor.model_dump()) for tensor, part in zip(file.tensors, parts, strict=True)]
+        return found
+
+    def read_back(self, file: OutputFile, whole: Whole, tell: Callable[[int], None]) -> tuple[str, list[TensorDigest]]:
+        """The digests of a file that was linked, from the bytes that stand in the output; `SourceError` when it is not the file that the plan means."""
+        descriptor = os.open(self._folder / safe_path(file.path), os.O_RDONLY | os.O_NOFOLLOW)
+        digests = _Digests(file, self._pool)
+        try:
+            if (os.fstat(descriptor).st_size, os.pread(descriptor, len(whole.head), 0)) != (file.size_bytes, whole.head):
+                raise SourceError("the source was changed while it was linked", where=file.path, hint="stop what writes to it and run the command again")
+            for chunk, index in _chunks(file, lambda segment, start: _standing(descriptor, start, start + segment.size_bytes, self._chunk_bytes)):
+                digests.take(chunk, index)
+                tell(len(chunk))
+            found = digests.found()
+            os.fsync(descriptor)
+        finally:
+            digests.settle()
+            os.close(descriptor)
+        return found
+
+
+class _Digests:
+    """Hashes a file and its tensors, one chunk behind the caller."""
+
+    def __init__(self, file: OutputFile, pool: ThreadPoolExecutor) -> None:
+        self._file, self._pool = file, pool
+        self._whole, self._parts = hashlib.sha256(), [hashlib.sha256() for _ in file.tensors]
+        self._pending: list[Future[None]] = []
+
+    def take(self, chunk: Chunk, index: int | None) -> None:
+        """The file's next bytes, and the tensor that they belong to."""
+        _wait(self._pending)
+        wanted = (self._whole,) if index is None else (self._whole, self._parts[index])
+        self._pending = [self._pool.submit(digest.update, chunk) for digest in wanted]
+
+    def found(self) -> tuple[str, list[TensorDigest]]:
+        """All digests."""
+        _wait(self._pending)
+        tensors = zip(self._file.tensors, self._parts, strict=True)
+        return self._whole.hexdigest(), [TensorDigest(file=self._file.path, sha256=part.hexdigest(), **tensor.model_dump()) for tensor, part in tensors]
+
+    def settle(self) -> None:
+        """No thread is at work any more."""
+        _settle(self._pending)
 
 
 class _Syncs:
@@ -84,20 +124,27 @@ def _settle(futures: Iterable[Future[None]]) -> None:
         future.exception()
 
 
-def _chunks(file: OutputFile, sources: Mapping[str, Source], chunk_bytes: int) -> Iterator[tuple[Chunk, int | None]]:
-    """Chunks of a file with the number of the tensor that they belong to; segments never cross a tensor's edge."""
+def _chunks(file: OutputFile, produce: Callable[[Segment, int], Iterator[Chunk]]) -> Iterator[tuple[Chunk, int | None]]:
+    """Chunks of a file with the number of the tensor that they belong to; `produce` gives those of a segment that begins at a position."""
     position, index = 0, 0
     for segment in file.segments:
         while index < len(file.tensors) and position >= file.tensors[index].stop:
             index += 1
         inside = index < len(file.tensors) and file.tensors[index].start <= position
         written = 0
-        for chunk in stream(segment, sources, chunk_bytes):
+        for chunk in produce(segment, position):
             written += len(chunk)
             yield chunk, index if inside else None
         if written != segment.size_bytes:
             raise SourceError("a source gave another number of bytes than asked for", where=file.path, measured=written, expected=segment.size_bytes)
         position += written
+
+
+def _standing(descriptor: int, start: int, stop: int, chunk_bytes: int) -> Iterator[bytes]:
+    """Bytes of an open file; fewer when it ends early."""
+    while start < stop and (chunk := os.pread(descriptor, min(chunk_bytes, stop - start), start)):
+        start += len(chunk)
+        yield chunk
 
 
 def _write_all(descriptor: int, chunk: Chunk) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from speculators_convert.claim import claimed
 from speculators_convert.errors import WriteError
 from speculators_convert.file_writer import CHUNK_BYTES, FileWriter, write_bytes
+from speculators_convert.links import Linked, link_files
 from speculators_convert.model import pretty_json, sha256_hex
 from speculators_convert.plan import RewritePlan
 from speculators_convert.rank_manifest import MANIFEST_NAME, RankManifest
@@ -23,21 +24,25 @@ _RESERVE_BYTES = 1024 * 1024
 Progress = Callable[[int, int], None]
 
 
-def execute(plan: RewritePlan, source: Source, out: Path, *, target: Source | None = None, chunk_bytes: int = CHUNK_BYTES, progress: Progress | None = None) -> Receipt:
-    """Write `plan` to `out`, which must not exist. On any failure nothing stands under that name."""
+def execute(
+    plan: RewritePlan, source: Source, out: Path, *, target: Source | None = None, chunk_bytes: int = CHUNK_BYTES, link: bool = False, progress: Progress | None = None
+) -> Receipt:
+    """Write `plan` to `out`, which must not exist. On any failure nothing stands under that name. With `link`, files that equal a source file are linked where they can be."""
     sources: dict[str, Source] = {"draft": source} if target is None else {"draft": source, "target": target}
     for item in sources.values():
         refuse_inside(out, item)
     before = {origin: listing(item) for origin, item in sources.items()}
     refuse_changed(plan, before)
     with _explained(out), claimed(out) as folder:
-        _refuse_full(folder, plan)
+        linked = link_files(folder, plan.files, sources) if link else Linked()
+        _refuse_full(folder, plan.size_bytes - linked.size_bytes)
         subjects, tensors = list[Subject](), list[TensorDigest]()
         tell = _counter(plan.size_bytes, progress)
         with ThreadPoolExecutor(3) as pool:
             writer = FileWriter(folder, sources, chunk_bytes, pool)
             for file in plan.files:
-                digest, found = writer.write(file, tell)
+                made = linked.made.get(file.path)
+                digest, found = writer.write(file, tell) if made is None else writer.read_back(file, made[1], tell)
                 subjects.append(Subject(name=file.path, digest=Digest(sha256=digest)))
                 tensors.extend(found)
         for item in sources.values():
@@ -45,7 +50,7 @@ def execute(plan: RewritePlan, source: Source, out: Path, *, target: Source | No
         if plan.ranks is not None:
             subjects.append(_write_ranks(folder, plan.ranks, tensors))
         refuse_stale(before, {origin: listing(item) for origin, item in sources.items()})
-        receipt = _receipt(plan, subjects, tensors)
+        receipt = _receipt(plan, subjects, tensors, linked.notes() if link else ())
         write_bytes(folder / RECEIPT_NAME, pretty_json(receipt.document()).encode())
     return receipt
 
@@ -74,7 +79,7 @@ def _write_ranks(folder: Path, planned: RankManifest, tensors: Iterable[TensorDi
     return Subject(name=MANIFEST_NAME, digest=Digest(sha256=sha256_hex(data)))
 
 
-def _receipt(plan: RewritePlan, subjects: list[Subject], tensors: list[TensorDigest]) -> Receipt:
+def _receipt(plan: RewritePlan, subjects: list[Subject], tensors: list[TensorDigest], notes: Iterable[str]) -> Receipt:
     rewrite = Rewrite(
         tool="spec-convert",
         tool_version=__version__,
@@ -85,14 +90,14 @@ def _receipt(plan: RewritePlan, subjects: list[Subject], tensors: list[TensorDig
         inputs=plan.inputs,
         tensors=tuple(sorted(tensors, key=lambda item: (item.file, item.start, item.name))),
         dropped=plan.dropped,
-        notes=plan.notes,
+        notes=(*plan.notes, *notes),
     )
     return Receipt(subject=tuple(subjects), predicate=rewrite)
 
 
-def _refuse_full(folder: Path, plan: RewritePlan) -> None:
+def _refuse_full(folder: Path, size_bytes: int) -> None:
     free = shutil.disk_usage(folder).free
-    needed = plan.size_bytes + _RESERVE_BYTES
+    needed = size_bytes + _RESERVE_BYTES
     if free < needed:
         raise WriteError(
             "not enough free space", where=str(folder.parent), measured=f"{free} bytes free", expected=f"at least {needed}", hint="free some space or pass an --out on another disk"

@@ -70,12 +70,13 @@ def normalize_draft(
     settings: Settings | None = None,
     target: Path | Source | None = None,
     chunk_bytes: int = write.CHUNK_BYTES,
+    link: bool = False,
     **options: Any,
 ) -> Written:
     read = read_draft(reference, settings)
     plan = plan_draft(read, layout, target=target, **options)
     target_source = None if target is None else open_source(str(target)) if isinstance(target, Path) else target
-    return Written(plan, write.execute(plan, read.source, out, target=target_source, chunk_bytes=chunk_bytes), out)
+    return Written(plan, write.execute(plan, read.source, out, target=target_source, chunk_bytes=chunk_bytes, link=link), out)
 
 
 def synthetic_draft(

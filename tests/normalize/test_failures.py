@@ -96,6 +96,17 @@ def test_a_disk_that_fills_up_meanwhile_leaves_nothing(small_disk: Path, monkeyp
     assert left_in(small_disk) == []
 
 
+def test_a_disk_that_is_mounted_read_only_is_a_clear_error(small_disk: Path, source: Path) -> None:
+    remounted = subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=False, capture_output=True)
+    if remounted.returncode:
+        pytest.skip(f"cannot mount read-only here: {remounted.stderr.decode().strip()}")
+    for link in (False, True):
+        with pytest.raises(WriteError, match="Read-only file system") as error:
+            normalize_draft(source, small_disk / "out", link=link)
+        assert "can be written" in error.value.hint
+    assert left_in(small_disk) == []
+
+
 def test_permission_denied_is_a_clear_error(source: Path) -> None:
     """In a process that is not root, because root may write anywhere."""
     if os.geteuid() != 0:

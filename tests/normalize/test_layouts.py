@@ -175,6 +175,7 @@ def test_side_files_travel_but_code_and_pickles_do_not(tmp_path: Path) -> None:
         ".hidden.json": "a hidden file",
         "data.xyz": "not a known kind of text or tokenizer file",
         "model.safetensors:written_by": "header metadata is written anew",
+        "config.json:auto_map": "it names code to run; a rewrite carries none",
     }
 
 

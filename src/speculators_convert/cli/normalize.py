@@ -36,6 +36,14 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option("--reduce-vocab", metavar="t2d.npy|N", help="Reduce a full vocabulary to a mask or to the N most frequent tokens of --corpus.")
         ] = None,
         corpus: Annotated[Path | None, typer.Option("--corpus", metavar="FILE", help="JSON lines of token ids that --reduce-vocab counts.")] = None,
+        copy_code: Annotated[
+            bool,
+            typer.Option("--copy-code", help="Also copy .py files byte for byte and, in the speculators layout, keep auto_map. Nothing is run here; loaders that trust it run it."),
+        ] = False,
+        link: Annotated[
+            bool,
+            typer.Option("--link", help="Link files that equal a file of a source folder on the same disk (reflink, else hard link) instead of copying them."),
+        ] = False,
         settings: Set = None,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, write nothing.")] = False,
         output_format: OutputFormat = Format.TEXT,
@@ -45,7 +53,7 @@ def register(app: typer.Typer) -> None:
 
         stated, degrees = parse_settings(settings), tp or []
         split = degrees[0] if len(degrees) == 1 and degrees[0] > 1 else None
-        choices = RewriteChoices(layout=layout, split=split, rank_pad=rank_pad, reduce_vocab=reduce_vocab, corpus=corpus)
+        choices = RewriteChoices(layout=layout, split=split, rank_pad=rank_pad, reduce_vocab=reduce_vocab, corpus=corpus, copy_code=copy_code, link=link)
         if dry_run:
             output.plan(plan_rewrite(look(reference, target=target, tp=degrees, settings=stated), choices), output_format)
             return

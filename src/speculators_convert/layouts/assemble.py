@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.container.index import INDEX_NAME, encode_index
 from speculators_convert.layouts.parts import METADATA, Part, weight_files
 from speculators_convert.layouts.refusals import without_effect
-from speculators_convert.layouts.side_files import side_files
+from speculators_convert.layouts.side_files import is_code, side_files
 from speculators_convert.layouts.tp_heads import split
 from speculators_convert.model import JsonValue, pretty_json
 from speculators_convert.plan import Copy, Dropped, Gather, Input, InputFile, OutputFile, RewritePlan, Rows, Text, unaccounted
 from speculators_convert.sources import SourceId
 from speculators_convert.spec import DraftSpec
+
+AUTO_MAP = "auto_map"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +30,17 @@ class Draft:
     notes: Sequence[str] = ()
     tp: int | None = None
     """Split the heads over that many ranks."""
+    copy_code: bool = False
+    """Copy Python files; a layout that keeps `auto_map` has it in `config`."""
 
 
 def assemble(draft: Draft, spec: DraftSpec, checkpoint: Checkpoint, *, target: Checkpoint | None = None) -> RewritePlan:
     """The whole plan; it accounts for each file and tensor of the source."""
-    copies, left_out = side_files(checkpoint)
+    copies, left_out = side_files(checkpoint, copy_code=draft.copy_code)
     whole, shares, ranks = split(draft.parts, draft.tp) if draft.tp is not None else (draft.parts, [], None)
     weights = [*weight_files(whole), *shares]
     config = OutputFile(path="config.json", **_text(pretty_json(draft.config)))
-    unused = [*draft.dropped, *_unknown(spec, checkpoint), *left_out, *_metadata(checkpoint)]
+    unused = [*draft.dropped, *_unknown(spec, checkpoint), *left_out, *_metadata(checkpoint), *_auto_map(draft, checkpoint)]
     plan = RewritePlan(
         layout=draft.layout,
         source=_input(checkpoint.id),
@@ -44,7 +48,7 @@ def assemble(draft: Draft, spec: DraftSpec, checkpoint: Checkpoint, *, target: C
         inputs=(*_inputs(checkpoint), *_read_of(target, weights)),
         files=tuple(sorted((config, *weights, *_index([file for file in weights if file.rank is None]), *copies), key=lambda file: file.path)),
         dropped=tuple(sorted(unused, key=lambda item: (item.kind, item.name))),
-        notes=tuple(draft.notes),
+        notes=(*draft.notes, *_code_notes(draft, copies)),
         ranks=ranks,
     )
     missing = unaccounted(plan, (f"{location.file}:{name}" for name, location in checkpoint.tensors.items()))
@@ -73,6 +77,27 @@ def _unknown(spec: DraftSpec, checkpoint: Checkpoint) -> list[Dropped]:
 def _metadata(checkpoint: Checkpoint) -> list[Dropped]:
     found = sorted({(path, key) for path, header in checkpoint.headers.items() for key, value in header.metadata.items() if METADATA.get(key) != value})
     return [Dropped(kind="metadata", name=f"{path}:{key}", why="header metadata is written anew") for path, key in found]
+
+
+def _auto_map(draft: Draft, checkpoint: Checkpoint) -> list[Dropped]:
+    if AUTO_MAP not in checkpoint.config or AUTO_MAP in draft.config:
+        return []
+    why = "the layout's config names no code" if draft.copy_code else "it names code to run; a rewrite carries none"
+    return [Dropped(kind="metadata", name=f"config.json:{AUTO_MAP}", why=why)]
+
+
+def _code_notes(draft: Draft, copies: Sequence[OutputFile]) -> Iterator[str]:
+    """What was copied that a loader may run."""
+    if not draft.copy_code:
+        return
+    code = [file.path for file in copies if is_code(file.path)]
+    yield (
+        f"code was copied byte for byte and not run: {', '.join(code)}; read it before a loader runs it"
+        if code
+        else "no code was copied: the source has no Python file beside its config"
+    )
+    if AUTO_MAP in draft.config:
+        yield "auto_map was kept as it was: a loader that is told to trust remote code runs what it names"
 
 
 def _inputs(checkpoint: Checkpoint) -> list[InputFile]:

@@ -39,6 +39,8 @@ class Options:
     """Ranks to split the vocabulary-parallel heads over, with `--tp`."""
     kept: Kept | None = None
     """The vocabulary to reduce to, with `--reduce-vocab`."""
+    copy_code: bool = False
+    """Code travels along, with `--copy-code`."""
 
 
 class Layout(Protocol):

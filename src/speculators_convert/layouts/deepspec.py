@@ -36,7 +36,9 @@ class DeepSpecLayout:
         parts += [borrowed(spec, role, pairing) for role in BORROWED if role not in spec.tensors]
         depth = spec.num_target_layers or (pairing.num_hidden_layers if pairing else None)
         config = native_config(spec.model_copy(update={"num_target_layers": depth}))
-        return assemble(Draft(self.name, config, parts, unused, list(_notes(spec)), tp=options.tp), spec, checkpoint, target=pairing.target if pairing else None)
+        return assemble(
+            Draft(self.name, config, parts, unused, list(_notes(spec)), tp=options.tp, copy_code=options.copy_code), spec, checkpoint, target=pairing.target if pairing else None
+        )
 
 
 def _notes(spec: DraftSpec) -> Iterator[str]:

@@ -47,7 +47,7 @@ class SglangLayout:
         parts = [copied(role, ref) for role, ref in spec.tensors.items() if role not in _LEFT_OUT]
         unused = [dropped(ref, _LEFT_OUT[role]) for role, ref in spec.tensors.items() if role in _LEFT_OUT]
         notes = [*owned_notes(spec, options.pairing), *serving_notes(spec)]
-        return assemble(Draft(self.name, native_config(spec), parts, unused, notes, tp=options.tp), spec, checkpoint)
+        return assemble(Draft(self.name, native_config(spec), parts, unused, notes, tp=options.tp, copy_code=options.copy_code), spec, checkpoint)
 
 
 def refuse_unservable(spec: DraftSpec, pairing: Pairing | None) -> None:

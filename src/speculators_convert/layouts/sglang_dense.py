@@ -48,7 +48,9 @@ class SglangDenseLayout:
         kept = {role: ref for role, ref in spec.tensors.items() if role not in _REPLACED}
         parts = [widening.part(role, ref) or copied(role, ref) for role, ref in kept.items()]
         unused = [dropped(ref, _REPLACED[role]) for role, ref in spec.tensors.items() if role in _REPLACED]
-        return assemble(Draft(self.name, _config(spec, widening), parts, unused, list(serving_notes(spec)), tp=options.tp), spec, checkpoint, target=pairing.target)
+        return assemble(
+            Draft(self.name, _config(spec, widening), parts, unused, list(serving_notes(spec)), tp=options.tp, copy_code=options.copy_code), spec, checkpoint, target=pairing.target
+        )
 
 
 def _config(spec: DraftSpec, widening: Widening) -> dict[str, object]:

@@ -46,7 +46,9 @@ class SpecForgeLayout:
             raise RefusedError("a SpecForge DSpark draft has a Markov head", where="markov_rank", measured=0, expected="at least 1", hint="use --layout speculators or deepspec")
         parts = [copied(role, ref) for role, ref in spec.tensors.items() if role not in _LEFT_OUT]
         unused = [dropped(ref, _LEFT_OUT[role]) for role, ref in spec.tensors.items() if role in _LEFT_OUT]
-        return assemble(Draft(self.name, specforge_config(spec), parts, unused, list(owned_notes(spec, options.pairing)), tp=options.tp), spec, checkpoint)
+        return assemble(
+            Draft(self.name, specforge_config(spec), parts, unused, list(owned_notes(spec, options.pairing)), tp=options.tp, copy_code=options.copy_code), spec, checkpoint
+        )
 
 
 def specforge_config(spec: DraftSpec) -> dict[str, JsonValue]:

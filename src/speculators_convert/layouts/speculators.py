@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.errors import RefusedError
-from speculators_convert.layouts.assemble import Draft, assemble
+from speculators_convert.layouts.assemble import AUTO_MAP, Draft, assemble
 from speculators_convert.layouts.base import Kept, Options
 from speculators_convert.layouts.borrowed import BORROWED
 from speculators_convert.layouts.native_config import EXTRA_TABLE, backbone_keys, head_keys
@@ -49,7 +49,7 @@ class SpeculatorsLayout:
         without = left_out(spec)
         parts = [copied(role, ref) for role, ref in spec.tensors.items() if role not in without]
         unused = [dropped(ref, without[role]) for role, ref in spec.tensors.items() if role in without]
-        return assemble(Draft(self.name, speculators_config(spec, paired), parts, unused, notes, tp=options.tp), spec, checkpoint)
+        return assemble(Draft(self.name, _config(spec, paired, checkpoint, options), parts, unused, notes, tp=options.tp, copy_code=options.copy_code), spec, checkpoint)
 
     def _reduced(self, spec: DraftSpec, checkpoint: Checkpoint, options: Options, kept: Kept, paired: Verifier) -> RewritePlan:
         """Cut the vocabulary down on the way."""
@@ -57,8 +57,16 @@ class SpeculatorsLayout:
         parts = reduced_parts(spec, kept, options.pairing)
         parts += [copied(role, ref) for role, ref in spec.tensors.items() if role not in (*GATHERED, "embed_tokens.weight")]
         unused = [dropped(ref, _VERIFIER_OWNED) for role, ref in spec.tensors.items() if role == "embed_tokens.weight"]
-        draft = Draft(self.name, speculators_config(after, paired), parts, unused, [f"the vocabulary was reduced: {kept.why}"], tp=options.tp)
+        draft = Draft(
+            self.name, _config(after, paired, checkpoint, options), parts, unused, [f"the vocabulary was reduced: {kept.why}"], tp=options.tp, copy_code=options.copy_code
+        )
         return assemble(draft, spec, checkpoint, target=options.pairing.target if options.pairing else None)
+
+
+def _config(spec: DraftSpec, paired: Verifier, checkpoint: Checkpoint, options: Options) -> dict[str, JsonValue]:
+    """The canonical config, with the source's `auto_map` when code travels along."""
+    kept: dict[str, JsonValue] = {AUTO_MAP: checkpoint.config[AUTO_MAP]} if options.copy_code and AUTO_MAP in checkpoint.config else {}
+    return {**speculators_config(spec, paired), **kept}
 
 
 def speculators_config(spec: DraftSpec, paired: Verifier) -> dict[str, JsonValue]:

@@ -45,16 +45,24 @@ class LocalSource:
             raise SourceError(f"cannot list the folder ({error.strerror})", where=str(self._root)) from error
         return tuple(sorted(found, key=lambda info: info.path))
 
+    def located(self, path: str) -> Path:
+        """Where a file lies once links are followed; `SourceError` when that is outside the folder."""
+        return self._allowed_path(path).resolve()
+
     def read(self, path: str, start: int, stop: int) -> bytes:
         """Bytes `start..stop` of one file."""
-        full = self._root / safe_path(path)
-        if not self._inside(full):
-            raise SourceError("a link leaves the checkpoint folder", where=path, hint="copy the file into the folder if you trust it")
+        full = self._allowed_path(path)
         try:
             with full.open("rb", buffering=0) as file:
                 return _read_exactly(file.fileno(), path, start, stop)
         except OSError as error:
             raise SourceError(f"cannot read the file ({error.strerror})", where=str(full), hint="check that it exists and that you may read it") from error
+
+    def _allowed_path(self, path: str) -> Path:
+        full = self._root / safe_path(path)
+        if not self._inside(full):
+            raise SourceError("a link leaves the checkpoint folder", where=path, hint="copy the file into the folder if you trust it")
+        return full
 
     def _info(self, path: Path) -> FileInfo | None:
         name = path.relative_to(self._root).as_posix()
