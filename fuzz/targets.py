@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 from safetensors import SafetensorError, deserialize
 
-from speculators_convert.api import look, plan_rewrite
+from speculators_convert.api import RewriteChoices, look, plan_rewrite
 from speculators_convert.checkpoint import parse_document
 from speculators_convert.container.gguf import GgufFault, parse_gguf
 from speculators_convert.container.header import DTYPE_BITS, Header, HeaderFault, Tensor, encode, parse, tensor_size_bytes
@@ -122,7 +122,7 @@ def _inspect(folder: Path, *, text_too: bool) -> None:
         print_report(inspection.report, Console(file=StringIO(), width=100))
     for layout in ("speculators", "sglang"):
         try:
-            plan_rewrite(inspection, layout=layout)
+            plan_rewrite(inspection, RewriteChoices(layout=layout))
         except (RefusedError, UsageError) as error:
             assert error.what, "a refusal without text"
 

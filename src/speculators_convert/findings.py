@@ -90,7 +90,8 @@ class EngineVerdict(Model):
 
     engine: str
     version: str
-    verdict: str = Field(pattern="^(loads|needs-normalize|unsupported|unknown)$")
+    verdict: str = Field(pattern="^(loads|needs-normalize|unsupported)$")
+    refused: bool = Field(default=False, description="Unsupported because the engine is known to refuse the draft, or to serve it wrong; false when that is only not known")
     reasons: tuple[str, ...]
     launch: str = Field(description="Exact command; after the normalize step where one is needed")
 

@@ -69,4 +69,4 @@ def test_slices_cover_each_fixture_eager_and_graph(tool: ModuleType) -> None:
     names = {item.name for item in tool.slices()}
     assert {f"{draft}.{mode}" for draft in tool.FIXTURES for mode in ("eager", "graph")} <= names
     assert len(names) == len(tool.slices())
-    assert len(tool.prompts()) == 80
+    assert len({tuple(prompt) for prompt in tool.prompts()}) == len(tool.prompts()) == 124

@@ -32,7 +32,7 @@ def some_engine(checkpoint: Checkpoint, verdicts: tuple[EngineVerdict, ...]) -> 
     sglang#34734, NeMo AutoModel `serve_sglang` (warns on taps that no engine serves)
     """
     servers = [item for item in verdicts if item.engine not in _TRAINERS]
-    if servers and all(item.verdict == "unsupported" for item in servers):
+    if servers and all(item.refused for item in servers):
         reasons = [f"{item.engine} {item.version}: {item.reasons[0].partition(':')[0]}" for item in servers]
         severity = Severity.INFO if checkpoint.gguf else None
         yield Problem("no known engine serves this draft", subject="engines", measured=listed(reasons), expected="one verdict other than unsupported", severity=severity)

@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.engines.facts import facts, target_name, tp_fits
-from speculators_convert.engines.rules import Addition, Engine, Facts, Ruling
+from speculators_convert.engines.rules import Addition, Engine, Facts, Rule, Ruling
 from speculators_convert.findings import EngineVerdict
 from speculators_convert.pairing import Pairing
 from speculators_convert.sources import FileInfo
@@ -50,12 +50,18 @@ def _verdict(engine: Engine, case: _Case) -> EngineVerdict:
     met = [rule for rule in met if rule.overrides] or met
     ruling = max((rule.verdict for rule in met), key=lambda item: item.rank, default=Ruling.LOADS)
     met.sort(key=lambda rule: -rule.verdict.rank)
-    reasons = [f"{rule.decides.format_map(known)}: {rule.reason.format_map(known)} [{rule.source}]" for rule in met if rule.verdict in (ruling, Ruling.LOADS)]
+    reasons = [_reason(rule, known) for rule in met if rule.verdict in (ruling, Ruling.LOADS)]
+    refused = any(rule.refuses for rule in met if rule.verdict is Ruling.UNSUPPORTED)
     servable = ruling is not Ruling.UNSUPPORTED
     if servable:
         reasons += [f"{item.words}: {item.reason.format_map(known)} [{item.source}]" for item in _added(engine, known)]
     launch = _launch(engine, case, ruling) if servable else ""
-    return EngineVerdict(engine=engine.engine, version=engine.version, verdict=ruling.value, reasons=tuple(reasons), launch=launch)
+    return EngineVerdict(engine=engine.engine, version=engine.version, verdict=ruling.value, refused=refused, reasons=tuple(reasons), launch=launch)
+
+
+def _reason(rule: Rule, known: Facts) -> str:
+    doubt = "" if rule.refuses else "not known to be served: "
+    return f"{rule.decides.format_map(known)}: {doubt}{rule.reason.format_map(known)} [{rule.source}]"
 
 
 def _added(engine: Engine, known: Facts) -> list[Addition]:

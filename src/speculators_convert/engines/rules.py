@@ -18,12 +18,11 @@ class Ruling(StrEnum):
 
     LOADS = "loads"
     NEEDS_NORMALIZE = "needs-normalize"
-    UNKNOWN = "unknown"
     UNSUPPORTED = "unsupported"
 
     @property
     def rank(self) -> int:
-        """0 for loads, 3 for unsupported."""
+        """0 for loads, 2 for unsupported."""
         return tuple(type(self)).index(self)
 
 
@@ -69,6 +68,7 @@ class Rule(Model):
     decides: str
     reason: str = Field(description="May name facts in braces")
     source: str
+    refuses: bool = Field(default=True, description="False when nobody knows that the engine refuses the draft: it was not tried, or the file leaves it open")
     overrides: bool = Field(default=False, description="When it holds, no other rule is looked at")
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
-_VERDICT_STYLE = {"loads": "green", "needs-normalize": "yellow", "unsupported": "red", "unknown": "dim"}
+_VERDICT_STYLE = {"loads": "green", "needs-normalize": "yellow", "unsupported": "red"}
 
 
 @dataclass(frozen=True, slots=True)

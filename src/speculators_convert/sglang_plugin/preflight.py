@@ -20,7 +20,6 @@ TAPS_LAST_LAYER = frozenset({
 })  # fmt: skip
 """Target classes of SGLang 0.5.23 that also capture after their last layer; the others capture before a layer only."""
 _ENGINE = ("SGLang", f"{release.TESTED} + plugin")
-_SERVED = (Ruling.LOADS, Ruling.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,8 @@ def read_draft(folder: Path) -> DraftSpec:
     inspection = api.look(str(folder))
     api.refuse_errors(inspection)
     verdict = next(item for item in inspection.report.engines if (item.engine, item.version) == _ENGINE)
-    if verdict.verdict not in _SERVED:
+    untried = verdict.verdict == Ruling.UNSUPPORTED.value and not verdict.refused
+    if verdict.verdict != Ruling.LOADS.value and not untried:
         raise RefusedError(
             "SGLang cannot serve this draft", where=str(folder), measured="; ".join(verdict.reasons), expected="a draft that inspect calls servable", hint=verdict.launch
         )
