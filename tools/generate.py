@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from speculators_convert.checks import CHECKS, Check
-from speculators_convert.cli import app
+from speculators_convert.cli import build
 from speculators_convert.diff import DiffResult
 from speculators_convert.engines import engines
 from speculators_convert.engines.rules import Engine
@@ -132,7 +132,7 @@ def _identified(name: str, schema: JsonValue) -> str:
 
 def command_pages() -> Iterator[tuple[str, str]]:
     """One page for each command that is in the help, at a fixed width."""
-    for info in app.registered_commands:
+    for info in build().registered_commands:
         if not info.hidden and info.name and info.callback:
             says = " ".join((info.callback.__doc__ or "").split())
             yield info.name, f"# spec-convert {info.name}\n\n{says}\n\n```text\n{_help(info.name)}\n```\n\n{_statuses()}"

@@ -10,7 +10,7 @@ import pytest
 from normalizing import normalize_draft, synthetic_draft
 from typer.testing import CliRunner
 
-from speculators_convert.cli import app
+from speculators_convert.cli import build
 from speculators_convert.receipt import verify
 from speculators_convert.sources import MemorySource
 
@@ -80,7 +80,7 @@ def test_the_flag_at_the_command_line(tmp_path: Path) -> None:
         (draft / name).write_bytes(data)
     for flags, expected in (([], False), (["--copy-code"], True)):
         out = tmp_path / f"out{len(flags)}"
-        result = CliRunner().invoke(app, ["normalize", str(draft), "--out", str(out), *flags])
+        result = CliRunner().invoke(build(), ["normalize", str(draft), "--out", str(out), *flags])
         assert result.exit_code == 0, result.output
         assert (out / "config.py").exists() is expected
         assert ("auto_map" in config_of(out)) is expected

@@ -15,7 +15,7 @@ from normalizing import Written, normalize_draft, plan_draft, read_draft, synthe
 from typer.testing import CliRunner
 
 from speculators_convert import links, write
-from speculators_convert.cli import app
+from speculators_convert.cli import build
 from speculators_convert.errors import SourceError
 from speculators_convert.layouts import parts
 from speculators_convert.receipt import RECEIPT_NAME, verify
@@ -275,7 +275,7 @@ def test_links_need_no_space(mounted: Callable[..., Path]) -> None:
 
 def test_the_flag_at_the_command_line(tmp_path: Path) -> None:
     source = canonical(tmp_path / "source")
-    result = CliRunner().invoke(app, ["normalize", str(source), "--out", str(tmp_path / "out"), "--link"])
+    result = CliRunner().invoke(build(), ["normalize", str(source), "--out", str(tmp_path / "out"), "--link"])
     assert result.exit_code == 0, result.output
     assert "linked, not copied" in result.output
     assert verify(tmp_path / "out") == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -10,18 +11,36 @@ from itertools import pairwise
 import typer
 
 from speculators_convert import exits
-from speculators_convert.cli import diff, doctor, explain, folders, gate, inspect, normalize, output, probe, publish_check, smoke, verify
+from speculators_convert.cli import output
 from speculators_convert.errors import SpecConvertError
 from speculators_convert.model import pretty_json
 from speculators_convert.version import __version__
 
-app = typer.Typer(
-    name="spec-convert",
-    help="Read, check, rewrite and prove DSpark speculative-decoding drafts. Exit status: 0 pass, 1 findings, 2 usage, 3 cannot read or write, 4 smoke could not run.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=True,
-)
+_HELP = "Read, check, rewrite and prove DSpark speculative-decoding drafts. Exit status: 0 pass, 1 findings, 2 usage, 3 cannot read or write, 4 smoke could not run."
+_COMMANDS = {
+    "inspect": "inspect",
+    "normalize": "normalize",
+    "diff": "diff",
+    "smoke": "smoke",
+    "probe": "probe",
+    "gate": "gate",
+    "publish-check": "publish_check",
+    "verify": "verify",
+    "explain": "explain",
+    "doctor": "doctor",
+    "gate-folders": "folders",
+    "verify-folders": "folders",
+}
+"""Command to the module that registers it, in the order of the help."""
+
+
+def build(*commands: str) -> typer.Typer:
+    """The command line with these commands only, or with all: a call pays for the command that it names."""
+    app = typer.Typer(name="spec-convert", help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=True)
+    app.callback()(_root)
+    for name in dict.fromkeys(_COMMANDS[command] for command in commands or _COMMANDS):
+        importlib.import_module(f"speculators_convert.cli.{name}").register(app)
+    return app
 
 
 def _version(value: bool) -> None:
@@ -30,20 +49,16 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version and exit.")) -> None:
     del version
-
-
-for _module in (inspect, normalize, diff, smoke, probe, gate, publish_check, verify, explain, doctor, folders):
-    _module.register(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of `spec-convert`; exits with the documented status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    named = given[:1] if given and given[0] in _COMMANDS else []
     try:
-        app(given, prog_name="spec-convert")
+        build(*named)(given, prog_name="spec-convert")
     except SpecConvertError as error:
         _emit_error(error, given)
         sys.exit(exits.status_of(error))

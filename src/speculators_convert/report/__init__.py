@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from speculators_convert.discover import objects
-from speculators_convert.report.base import Reporter
+
+if TYPE_CHECKING:
+    from speculators_convert.report.base import Reporter
 
 
 def reporters() -> Mapping[str, Reporter]:
