@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from speculators_convert.errors import SpecConvertError, UsageError
+from speculators_convert.ranks import assembled
 from speculators_convert.smoke.engine import session
 from speculators_convert.smoke.launch import ANSWER, FAILURE, PROGRESS, REQUEST, Failure, Request
 from speculators_convert.sources import open_source
@@ -33,7 +34,7 @@ def main(folder: Path) -> int:
         dist.init_process_group("gloo" if device == "cpu" else "nccl", timeout=COLLECTIVE_TIMEOUT)
         rank = session.Rank(index, world, device)
         progress = _reporter(folder / PROGRESS) if index == 0 else _silent
-        answer = session.run(request.config, request.spec, open_source(request.reference), Path(request.target), request.prompts, progress, rank)
+        answer = session.run(request.config, request.spec, assembled(open_source(request.reference)), Path(request.target), request.prompts, progress, rank)
     except SpecConvertError as error:
         _write(folder / FAILURE.format(rank=index), _failure(error).model_dump_json())
         os._exit(1)  # the others may be inside a collective that this rank will not join: the launcher ends them
