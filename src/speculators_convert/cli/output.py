@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
@@ -56,7 +56,7 @@ def plan(value: RewritePlan, output_format: Format) -> None:
         return
     from speculators_convert.report.rewrite import plan_lines
 
-    write("".join(printable(line) + "\n" for line in plan_lines(value)))
+    _write_lines(plan_lines(value))
 
 
 def receipt(value: Receipt, out: Path, output_format: Format) -> None:
@@ -66,7 +66,7 @@ def receipt(value: Receipt, out: Path, output_format: Format) -> None:
         return
     from speculators_convert.report.rewrite import receipt_lines
 
-    write("".join(printable(line) + "\n" for line in receipt_lines(value, out)))
+    _write_lines(receipt_lines(value, out))
 
 
 def diff(value: DiffResult, output_format: Format) -> None:
@@ -77,7 +77,7 @@ def diff(value: DiffResult, output_format: Format) -> None:
     lines = [f"{item.kind:<10} {item.name}: {item.left} | {item.right}" for item in value.differences]
     lines += [f"note       {note}" for note in value.notes]
     lines.append("the same draft" if value.same else f"different drafts: {len(value.differences)} differences")
-    write("".join(printable(line) + "\n" for line in lines))
+    _write_lines(lines)
 
 
 def doctor(value: Doctor, output_format: Format) -> None:
@@ -91,7 +91,7 @@ def doctor(value: Doctor, output_format: Format) -> None:
     lines += [f"gpu     {item.index}: {item.name}, sm_{item.capability}, {item.memory_bytes} bytes" for item in value.devices]
     lines += [f"cuda {value.cuda or 'none'}  nccl {value.nccl or 'none'}", *(f"problem {problem}" for problem in value.problems)]
     lines.append("a Speculators draft would be refused here" if value.problems else "a Speculators draft would be served here")
-    write("".join(printable(line) + "\n" for line in lines))
+    _write_lines(lines)
 
 
 def smoke(value: SmokeResult, output_format: Format, out: Path | None) -> None:
@@ -105,7 +105,7 @@ def smoke(value: SmokeResult, output_format: Format, out: Path | None) -> None:
         return
     from speculators_convert.report.smoke_text import smoke_lines
 
-    write("".join(printable(line) + "\n" for line in smoke_lines(value)))
+    _write_lines(smoke_lines(value))
 
 
 def probe(value: ProbeResult, output_format: Format, out: Path | None) -> None:
@@ -128,6 +128,11 @@ def write_file(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise WriteError(f"cannot write the file ({error.strerror})", where=str(path), hint="name a file in a folder that exists and that you may write to") from error
+
+
+def _write_lines(lines: Iterable[str]) -> None:
+    """Write lines, characters that could deceive a terminal escaped."""
+    write("".join(printable(line) + "\n" for line in lines))
 
 
 def write(text: str) -> None:
