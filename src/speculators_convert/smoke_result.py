@@ -70,6 +70,8 @@ class ModeResult(Model):
     mode: str
     tp: int
     temperature: float = Field(default=0, description="0 is greedy; a sampled run is judged by its distribution, and `exact` says nothing")
+    concurrency: int = Field(default=1, description="Requests in flight at once")
+    server: str | None = Field(default=None, description="Name of the server that was asked, for an engine that is one")
     acceptance_length: float = Field(description="Accepted plus bonus tokens over verify steps, summed over prompts")
     acceptance_by_position: tuple[float, ...] = Field(description="Share of verify steps in which draft position k was accepted")
     verify_steps: int
@@ -102,6 +104,8 @@ class Equivalence(Model):
     mode: str
     tp: int
     dtype: str
+    against: str = Field(default="plain", description="plain: ordinary decoding; null draft: plain greedy decoding through the verification path")
+    concurrency: int = 1
     tolerance_steps: float
     exact: int
     ties: int
@@ -138,14 +142,28 @@ class Comparison(Model):
     expected: str
 
 
+class ServerRecord(Model):
+    """One server that a run started."""
+
+    name: str
+    role: str = Field(description="drafted, null draft or plain")
+    command: tuple[str, ...]
+    environment: dict[str, str] = Field(description="Variables that were set for it")
+    start_seconds: float = Field(description="From its start to its first healthy answer")
+    asked_seconds: float = Field(description="From there to the end of the last request")
+    memory_bytes: int | None = Field(default=None, description="GPU memory that its processes held, over all GPUs; None on a CPU")
+    log: str = Field(description="File, relative to the run's folder")
+
+
 class EngineRun(Model):
-    """What the reference engine measured; a tensor-parallel run hands it over as JSON."""
+    """What an engine measured; a tensor-parallel run of the reference engine hands it over as JSON."""
 
     modes: tuple[ModeResult, ...]
     environment: dict[str, str]
     comparisons: tuple[Comparison, ...]
     equivalence: tuple[Equivalence, ...]
     sampled: tuple[Sampled, ...] = ()
+    servers: tuple[ServerRecord, ...] = ()
 
 
 class SmokeResult(Model):
@@ -163,5 +181,6 @@ class SmokeResult(Model):
     comparisons: tuple[Comparison, ...]
     equivalence: tuple[Equivalence, ...] = ()
     sampled: tuple[Sampled, ...] = ()
+    servers: tuple[ServerRecord, ...] = ()
     verdict: str = Field(pattern="^(pass|fail|not-run)$")
     reasons: tuple[str, ...]
