@@ -218,7 +218,8 @@ def smoke(reference: str | None = None, *, options: SmokeOptions | None = None, 
     result = proof.prove(inspection.spec, inspection.checkpoint, inspection.source, chosen, progress)
     stated = settings.model_dump(mode="json", exclude_none=True) if settings else {}
     made = datetime.now(tz=UTC).isoformat(timespec="seconds")
-    return result.model_copy(update={"parameters": {**result.parameters, "settings": stated}, "environment": {**result.environment, "created": made}})
+    recorded = {"parameters": {**result.parameters, "settings": stated}, "environment": {**result.environment, "created": made}, "geometry": geometry.block(inspection.spec)}
+    return result.model_copy(update=recorded)
 
 
 def probe(reference: str, *, options: ProbeOptions | None = None, settings: Settings | None = None, progress: Progress = no_progress) -> ProbeResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from speculators_convert.findings import SizeInfo, TensorRow
+from speculators_convert.smoke_result import Block
 from speculators_convert.spec import D2T, Anchor, AttentionKind, DraftSpec
 
 _VOCABULARY_ROWS = {"lm_head.weight", "markov_head.markov_w2.weight"}
@@ -14,6 +15,11 @@ _SPLIT_PARTS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "sel
 def describe(spec: DraftSpec) -> tuple[str, ...]:
     """Sentences about the block, the taps, the vocabulary, the heads and the attention."""
     return tuple(line for line in (_block(spec), _taps(spec), _vocabulary(spec), _heads(spec), _attention(spec), _positions(spec)) if line)
+
+
+def block(spec: DraftSpec) -> Block:
+    """The block in numbers and in sentences, for results that must be read without the checkpoint."""
+    return Block(anchor=spec.anchor, gamma=spec.gamma, query_slots=spec.query_slots, facts=describe(spec))
 
 
 def tensor_rows(spec: DraftSpec) -> tuple[TensorRow, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from speculators_convert.model import JsonValue, Model
+from speculators_convert.spec import Anchor
 
 
 class Prompt(Model):
@@ -155,6 +156,15 @@ class ServerRecord(Model):
     log: str = Field(description="File, relative to the run's folder")
 
 
+class Block(Model):
+    """The draft block that ran, as the draft's own file or the user's settings have it; None where that is open."""
+
+    anchor: Anchor | None
+    gamma: int | None = Field(description="Draft tokens per block")
+    query_slots: int | None = Field(description="Rows of one draft forward")
+    facts: tuple[str, ...] = Field(default=(), description="Sentences about block, taps, vocabulary, heads and attention")
+
+
 class EngineRun(Model):
     """What an engine measured; a tensor-parallel run of the reference engine hands it over as JSON."""
 
@@ -182,5 +192,6 @@ class SmokeResult(Model):
     equivalence: tuple[Equivalence, ...] = ()
     sampled: tuple[Sampled, ...] = ()
     servers: tuple[ServerRecord, ...] = ()
+    geometry: Block | None = Field(default=None, description="None in results of versions that did not record it")
     verdict: str = Field(pattern="^(pass|fail|not-run)$")
     reasons: tuple[str, ...]
