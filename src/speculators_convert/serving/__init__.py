@@ -1,0 +1,1 @@
+"""Servers of SGLang that `smoke` and `bench` start, ask and end."""

@@ -1,0 +1,43 @@
+"""What a server is started with. Values only; `command` makes words of them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from speculators_convert.model import Model
+
+Role = Literal["drafted", "null draft", "plain"]
+PLUGIN_VARIABLE = "SGLANG_PLUGINS"
+
+
+class Nodes(Model):
+    """This machine's place among several that serve together."""
+
+    count: int = Field(ge=1)
+    rank: int = Field(ge=0)
+    address: str = Field(description="HOST:PORT of node 0, the same on all")
+
+
+class ServerConfig(Model):
+    """One server, before it has ports."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9._-]+$", description="Also the name of its log and rows")
+    role: Role
+    target: str
+    draft: str | None = None
+    mode: Literal["eager", "graph"] = "eager"
+    tp: int = Field(default=1, ge=1)
+    device: str = "cuda"
+    dtype: str = "bfloat16"
+    attention_backend: str
+    draft_attention_backend: str | None = None
+    deterministic: bool = Field(default=False, description="Batch-invariant kernels: a token does not depend on who shares the batch")
+    max_running_requests: int = Field(default=8, ge=1)
+    max_total_tokens: int = Field(default=8192, ge=1, description="Rows of the KV pool")
+    memory_fraction: float = Field(default=0.6, gt=0, lt=1)
+    gpus: tuple[int, ...] | None = Field(default=None, description="CUDA devices that it may see; None is all")
+    nodes: Nodes | None = None
+    words: tuple[str, ...] = Field(default=(), description="Further words of the command line, last")
+    environment: dict[str, str] = Field(default_factory=dict, description="Variables beside the inherited ones")
