@@ -35,7 +35,7 @@ class HookState(Model):
     target: str
     kind: str
     purpose: str
-    needed: bool = Field(description="False for a back end that cannot be imported on this machine")
+    needed: bool = Field(description="False for a back end that cannot be imported here, a mode that is not switched on, or a release that has the change")
     live: bool
     signature: str = Field(description="Empty when the target is as expected")
     stale: tuple[str, ...] = Field(description="Modules that still hold the function as it was")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from speculators_convert.sglang_plugin import parser, state
+from speculators_convert.sglang_plugin import conditions, parser, release, state
 
 _SRT = "sglang.srt"
 _DSPARK = f"{_SRT}.speculative.dspark_components"
@@ -28,6 +28,12 @@ class Hook:
     purpose: str
     optional: bool = False
     """Not needed where the target's module cannot be imported: nothing can call it there."""
+    when: Callable[[], bool] = conditions.always
+    """Whether this launch needs it. A hook that is not needed is installed all the same, and may fail to be."""
+    upstream: str = ""
+    """What SGLang would have to merge to make it unnecessary."""
+    until: str = ""
+    """First SGLang release that has that change: from there on the hook stays out. Empty while no release has it."""
 
 
 HOOKS = (
@@ -62,6 +68,58 @@ HOOKS = (
         "gamma + 1 query rows for a bonus-anchor draft",
         optional=True,
     ),
+    Hook(
+        f"{_SRT}.model_executor.forward_batch_info.ForwardBatch.compute_spec_mrope_positions", "AROUND", "ragged_rope:spec_positions",
+        ("self", "model_runner", "batch", "seq_positions"),
+        "mRoPE positions of packed requests that verify different numbers of tokens",
+        when=conditions.compact,
+        upstream="compute_spec_mrope_positions takes each token's request from spec_info.ragged_verify_layout",
+    ),
+    Hook(
+        f"{_SRT}.layers.attention.linear.gdn_backend.GDNAttnBackend.forward_extend", "AROUND", "ragged_linear:forward_extend",
+        ("self", "layer", "forward_batch", "mixed_qkv", "a", "b", "kwargs"),
+        "GDN layers over packed requests that verify different numbers of tokens",
+        optional=True,
+        when=conditions.compact,
+        upstream="GDNAttnBackend.forward_extend lays packed verify tokens out in rows, as KDAAttnBackend does",
+    ),
+    Hook(
+        f"{_SRT}.layers.attention.linear.gdn_backend.GDNAttnBackend.__init__", "AFTER", "ragged_support:declare",
+        ("self", "model_runner"),
+        "say that GDN layers can verify packed requests in graphs too",
+        optional=True,
+        when=conditions.compact,
+        upstream="GDNAttnBackend.supports_ragged_verify_graph = True",
+    ),
+    Hook(
+        f"{_SRT}.speculative.dspark_components.dspark_worker_v2.DSparkWorkerV2.init_attention_backends", "AFTER", "ragged_support:require",
+        ("self",),
+        "refuse compact verification where an attention back end does not know packed requests",
+        when=conditions.compact,
+        upstream="DSparkWorkerV2 refuses compact mode on back ends that read no ragged_verify_layout",
+    ),
+    Hook(
+        f"{_SRT}.managers.scheduler.Scheduler.flush_cache", "AROUND", "flush:keep_allocations",
+        ("self", "empty_cache"),
+        "keep device memory mapped that captured draft graphs may read",
+        upstream="Scheduler.flush_cache does not call empty_cache while a draft graph is captured",
+    ),
+    Hook(
+        f"{_DSPARK}.dspark_verify.build_accept_outs", "AROUND", "simulate:accept_outs",
+        ("correct_len", "bonus", "cap_trim_lens", "prefix_lens", "draft_tokens", "gamma", "verify_num_draft_tokens", "tp_sync", "sync_site",
+         "simulated_correct_len", "target_logits", "simulate_bonus_sampling_info", "out", "block_accept_lens_out"),
+        "simulated acceptance takes the bonus token at the drawn boundary",
+        when=conditions.simulated,
+        upstream="build_accept_outs recomputes the bonus whenever simulated_correct_len is given",
+    ),
+    Hook(
+        f"{_DSPARK}.dspark_verify.DsparkVerifyEpilogue.__init__", "AROUND", "simulate:fold_bonus",
+        ("self", "max_bs", "verify_num_draft_tokens", "device", "tp_sync", "commit_ctx", "fused_argmax", "simulated_correct_len", "simulate_fold",
+         "fused_accept_tail", "accept_tail_min_bs", "accept_tail_max_bs", "deferred_commit", "post_fold"),
+        "the same inside the verify graph",
+        when=conditions.simulated,
+        upstream="DsparkVerifyEpilogue folds the simulated bonus without SGLANG_DSPARK_SIMULATE_FOLD",
+    ),
 )  # fmt: skip
 
 
@@ -81,14 +139,23 @@ def install() -> str | None:
     try:
         from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415
 
-        for hook in filter(_needed, HOOKS):
-            mismatch = signature_problem(hook)
-            if mismatch:
+        for hook in filter(_possible, HOOKS):
+            mismatch = _mismatch(hook)
+            if mismatch and hook.when():
                 return mismatch
-            HookRegistry.register(hook.target, _function(hook), HookType[hook.kind])
+            if not mismatch:
+                HookRegistry.register(hook.target, _function(hook), HookType[hook.kind])
     except (ImportError, AttributeError) as error:
         return f"a hook could not be registered: {error}"
     return None
+
+
+def _mismatch(hook: Hook) -> str | None:
+    """`signature_problem`, for a target that may be missing too."""
+    try:
+        return signature_problem(hook)
+    except (ImportError, AttributeError) as error:
+        return f"a hook could not be registered: {error}"
 
 
 def signature_problem(hook: Hook) -> str | None:
@@ -102,16 +169,18 @@ def signature_problem(hook: Hook) -> str | None:
 
 def liveness(hook: Hook) -> Liveness:
     """Look for the hook's function behind its target, and for modules that still hold the original."""
-    if not _needed(hook):
-        return Liveness(hook, live=False, stale=(), problem="its module cannot be imported here", needed=False)
+    if not _possible(hook):
+        problem = f"SGLang has its change since {hook.until}" if release.has(hook.until) else "its module cannot be imported here"
+        return Liveness(hook, live=False, stale=(), problem=problem, needed=False)
+    needed = hook.when()
     try:
         chain = _chain(pkgutil.resolve_name(hook.target))
         wanted = _function(hook)
     except (ImportError, AttributeError) as error:
-        return Liveness(hook, live=False, stale=(), problem=str(error))
+        return Liveness(hook, live=False, stale=(), problem=str(error), needed=needed)
     live = any(held is wanted for held in _held(chain))
     stale = tuple(sorted(_holders(chain[-1]))) if live else ()
-    return Liveness(hook, live, stale, "" if live else "SGLang did not apply the hook")
+    return Liveness(hook, live, stale, "" if live else "SGLang did not apply the hook", needed)
 
 
 def require_live() -> None:
@@ -124,8 +193,10 @@ def require_live() -> None:
         raise state.PluginError("a hook of the SGLang plugin is not in force", measured="; ".join(broken), expected="all live", hint="see SGLang's log for the reason")
 
 
-def _needed(hook: Hook) -> bool:
-    """False for an optional hook whose target's module cannot be imported."""
+def _possible(hook: Hook) -> bool:
+    """False for a hook that this SGLang no longer needs, and for an optional one whose target's module cannot be imported."""
+    if release.has(hook.until):
+        return False
     if not hook.optional:
         return True
     try:

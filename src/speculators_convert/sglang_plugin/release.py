@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from importlib import metadata
 
 TESTED = "0.5.23"
@@ -29,3 +30,14 @@ def problem(version: str | None, *, allowed: bool) -> str | None:
         return None
     found = f"SGLang {version}" if version else "no SGLang"
     return f"{found} is installed, tested with {TESTED} only: install sglang=={TESTED}, or set {ALLOW_VARIABLE}=1 to try it"
+
+
+def has(version: str, installed_version: str | None = None) -> bool:
+    """Whether the installed SGLang is `version` or newer; false for an empty version, which stands for no release yet."""
+    found = installed_version or installed()
+    return bool(version and found) and _numbers(found or "") >= _numbers(version)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Leading numbers of each part: 0.5.24rc1 counts as 0.5.24."""
+    return tuple(int(digits.group()) for part in version.split(".") if (digits := re.match(r"\d+", part)))
