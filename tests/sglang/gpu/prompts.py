@@ -2,7 +2,9 @@
 
 import json
 
-from sglang_harness.environment import ROOT, TRAINED
+from sglang_harness.environment import TRAINED
+
+from speculators_convert.workloads import mt_bench
 
 LENGTH = 48
 
@@ -14,6 +16,6 @@ def prompts() -> list[list[int]]:
     tokenizer = Tokenizer.from_file(str(TRAINED / "tiny-target" / "tokenizer.json"))
     stated = [json.loads(line)["input_ids"] for line in (TRAINED / "prompts.jsonl").read_text().splitlines()]
     windows = [json.loads(line)["input_ids"] for line in (TRAINED / "texts.jsonl").read_text().splitlines()]
-    turns = [json.loads(line)["turns"][0] for line in (ROOT / "benchmarks/data/mt_bench/question.jsonl").read_text().splitlines()]
+    turns = [item.text for item in mt_bench.items(both_turns=False)]
     halves = [window[start : start + LENGTH] for window in windows for start in (0, LENGTH)]
     return stated + halves + [tokenizer.encode(turn).ids[:LENGTH] for turn in turns]

@@ -1,0 +1,65 @@
+"""Text to a target's token ids, through its own tokenizer and chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from speculators_convert.container.strict_json import loads
+from speculators_convert.errors import SmokeError, SourceError, UsageError
+from speculators_convert.model import JsonValue
+from speculators_convert.workloads.base import Item
+
+Encode = Callable[[str], list[int]]
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer in `folder`; never runs code from it."""
+    from transformers import AutoTokenizer  # noqa: PLC0415
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        hint = "add tokenizer.json to the target's folder, or give the prompts as input_ids"
+        raise SmokeError(f"the target has no tokenizer that can be loaded ({str(error).splitlines()[0][:160]})", where=str(folder), hint=hint) from error
+
+
+def load_encoder(folder: Path) -> Encode:
+    """Text to token ids with the tokenizer in `folder`."""
+    tokenizer = load_tokenizer(folder)
+    return lambda text: [int(token) for token in tokenizer.encode(text)]
+
+
+class Encoder:
+    """Items to token ids. The tokenizer is loaded when the first text comes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._tokenizer = folder, None
+
+    def ids(self, item: Item) -> tuple[int, ...]:
+        """The item's own ids, else its text: as one user message where it is meant so and the tokenizer has a chat template."""
+        if item.input_ids:
+            return item.input_ids
+        if self._tokenizer is None:
+            self._tokenizer = load_tokenizer(self._folder)
+        tokenizer: Any = self._tokenizer
+        if item.image is not None and not tokenizer.chat_template:
+            raise UsageError("the target has no chat template, so that an image has no place", where=str(self._folder), hint="take a target that sees images")
+        if not item.chat or not tokenizer.chat_template:
+            return tuple(int(token) for token in tokenizer.encode(item.text, verbose=False))
+        content: JsonValue = item.text if item.image is None else [{"type": "image"}, {"type": "text", "text": item.text}]
+        text = tokenizer.apply_chat_template([{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True)
+        return tuple(int(token) for token in tokenizer.encode(text, add_special_tokens=False, verbose=False))
+
+
+def max_positions(folder: Path) -> int | None:
+    """`max_position_embeddings` of the target, of its text part where it has several; None when the config does not say."""
+    path = folder / "config.json"
+    try:
+        config = loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise SourceError(f"cannot read the target's config ({error})", where=str(path)) from error
+    parts = [config, config.get("text_config")] if isinstance(config, dict) else []
+    found = [part["max_position_embeddings"] for part in parts if isinstance(part, dict) and type(part.get("max_position_embeddings")) is int]
+    return min(found, default=None)
