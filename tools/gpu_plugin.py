@@ -1,9 +1,10 @@
 """Evidence for the SGLang plugin on a GPU host: servers in each mode, their answers and drafted blocks, and the reference engine beside them.
 
-    python3 tools/gpu_plugin.py --out evidence.jsonl --budget 420      # again until it says that nothing is left
-    python3 tools/gpu_plugin.py --out evidence.jsonl --report          # the claims, from the raw rows
+    python3 tools/gpu_plugin.py --out evidence.jsonl --parallel 8              # again until it says that nothing is left
+    python3 tools/gpu_plugin.py --out evidence.jsonl --parallel 16 --gpus 2    # two ranks as well
+    python3 tools/gpu_plugin.py --out evidence.jsonl --report                  # the claims, from the raw rows
 
-One line of the file is one slice: versions, GPU, commit, command, raw rows. Slices that the file has are not run again.
+One line of the file is one slice: versions, GPU, commit, command, raw rows. Slices that the file has are not run again, failed ones are.
 Needs stock SGLang 0.5.23 in the running Python; the project needs no installation.
 """
 
@@ -12,253 +13,172 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass
-from multiprocessing import get_context
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests/sglang"), str(ROOT / "src")]
 
-from gpu.prompts import prompts  # noqa: E402
+from gpu.claims import plain_target, report  # noqa: E402
+from gpu.plan import FIXTURES, Slice, preparation, slices  # noqa: E402
+from gpu.runs import Row, engine_slice, failed, read_lines, serve_slice  # noqa: E402
 from gpu.site import make_site  # noqa: E402
-from sglang_harness.environment import TRAINED  # noqa: E402
-from sglang_harness.server import Answer, free_port, launch  # noqa: E402
 
-FIXTURES = ("tiny-anchor-full-vanilla", "tiny-bonus-reduced-vanilla", "tiny-anchor-reduced-gated", "tiny-sliding-causal", "tiny-sliding-noncausal")
-SECONDS_PER_SLICE, SECONDS_PER_REFERENCE = 240, 60
-TOKENS, SAMPLED = 64, 20
-AGREEMENT = 0.97
-STOCK_FLASH = "stock-dense.graph.fa3"
-"""The bonus-anchor draft, rewritten over the whole vocabulary, on stock SGLang's FA3 draft back end: the width defect before the plugin's fix."""
+SECONDS_PER_SLICE = 300
+SHORTEST_SERVER, SHORTEST_ENGINE = 120, 30
+"""Seconds that must be left for a slice to start."""
+
+
+@dataclass
+class Host:
+    """The machine's GPUs, and how many servers may start at once: a start is bound by Python, a running server is not."""
+
+    gpus: int
+    starting: threading.Semaphore
+    stop: float
+    """Monotonic time after which nothing may run."""
+    _load: list[int] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._load = [0] * self.gpus
+
+    def left(self) -> float:
+        """Seconds that a slice may still take."""
+        return min(SECONDS_PER_SLICE, self.stop - time.monotonic())
+
+    @contextmanager
+    def on_gpus(self, count: int) -> Iterator[tuple[int, ...]]:
+        """The `count` GPUs with the least on them."""
+        with self._lock:
+            chosen = tuple(sorted(sorted(range(self.gpus), key=lambda index: self._load[index])[:count]))
+            for index in chosen:
+                self._load[index] += 1
+        try:
+            yield chosen
+        finally:
+            with self._lock:
+                for index in chosen:
+                    self._load[index] -= 1
 
 
 @dataclass(frozen=True)
-class Slice:
-    """One server, or one run of the reference engine."""
+class Options:
+    """What the command line says about a run."""
 
-    name: str
-    draft: str
-    graph: bool = False
-    attention: str = "triton"
-    target: str = "bf16"
-    plugin: bool = True
-    tp: int = 1
-
-
-def slices() -> list[Slice]:
-    """All of them, the most telling ones first."""
-    both = [Slice(f"{draft}.{'graph' if graph else 'eager'}", draft, graph) for draft in FIXTURES for graph in (False, True)]
-    flash = [Slice(f"{draft}.{'graph' if graph else 'eager'}.fa3", draft, graph, "fa3") for draft in FIXTURES[1:3] for graph in (False, True)]
-    quantized = [Slice(f"{draft}.graph.{target}", draft, graph=True, target=target) for target, draft in (("fp8", FIXTURES[1]), ("packed", FIXTURES[2]))]
-    stock = [Slice("stock.graph", FIXTURES[0], graph=True, plugin=False), Slice(STOCK_FLASH, FIXTURES[1], graph=True, attention="fa3", plugin=False)]
-    return [*both, *flash, *stock, *quantized]
+    out: Path
+    budget: float
+    only: str
+    parallel: int
+    gpus: int
+    engines: int
+    commit: str
+    device: str
+    dtype: str
 
 
-def command(item: Slice, target: Path, draft: Path) -> list[str]:
-    """The server's command line without its ports."""
-    graph = ["--cuda-graph-max-bs-decode", "8"] if item.graph else ["--disable-cuda-graph"]
-    return [
-        sys.executable, "-m", "sglang.launch_server", "--model-path", str(target), "--attention-backend", item.attention, "--sampling-backend", "pytorch",
-        "--mem-fraction-static", "0.6", "--max-total-tokens", "8192", "--max-running-requests", "8", "--disable-radix-cache", "--disable-custom-all-reduce",
-        "--random-seed", "1", "--tp-size", str(item.tp), "--speculative-algorithm", "DSPARK", "--speculative-draft-model-path", str(draft),
-        "--speculative-draft-attention-backend", item.attention, *graph,
-    ]  # fmt: skip
+def run(options: Options) -> None:
+    """Run what the file lacks while the budget lasts, servers and reference engine side by side; each result is written when it is there."""
+    host = Host(options.gpus, threading.Semaphore(options.parallel), time.monotonic() + options.budget)
+    folder = Path(tempfile.mkdtemp(prefix="gpu-plugin-"))
+    site = make_site(folder / "site")
+    around, running = surroundings(site, options.commit), dict[Future[Row | None], str]()
+    with ThreadPoolExecutor(4 * options.parallel) as servers, ThreadPoolExecutor(options.engines) as engines:
+        for item in pending_servers(options):
+            prepared = engines.submit(_prepare, item, host)
+            running[servers.submit(_serve, item, folder / item.name, site, host, prepared)] = item.name
+        begun = set[str]()
+        while True:
+            for name in [name for name in pending_engine(options) if name not in begun]:
+                begun.add(name)
+                running[engines.submit(_engine, name, options, host)] = name
+            if not running:
+                break
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                if result := _result(future, running.pop(future)):
+                    append(options.out, {**around, **result})
+    servers_left, engine_left = [item.name for item in pending_servers(options)], pending_engine(options)
+    print(f"left: {len(servers_left)} servers {servers_left}, {len(engine_left)} runs of the reference engine {engine_left}")
 
 
-def serve_slice(item: Slice, folder: Path, site: Path) -> dict[str, Any]:
-    """Start the server, ask, and return the raw rows."""
-    folder.mkdir(parents=True)
-    target, draft = TRAINED / "tiny-target", TRAINED / item.draft
-    if item.target != "bf16":
-        from gpu.quantized_target import make_target  # noqa: PLC0415
-
-        target = make_target(item.target, folder / "target")
-    if not item.plugin:
-        draft = _native_folder(draft, folder / "native")
-    record = folder / "blocks.jsonl"
-    plugins = "speculators_dspark,draft_recorder" if item.plugin else "draft_recorder"
-    environ = {**os.environ, "PYTHONPATH": f"{site}:{os.environ.get('PYTHONPATH', '')}", "SGLANG_PLUGINS": plugins, "DRAFT_RECORD": str(record)}
-    words, port = command(item, target, draft), free_port()
-    started = time.time()
-    with launch([*words, "--port", str(port), "--nccl-port", str(free_port())], port, environ, folder / "log", start_seconds=SECONDS_PER_SLICE) as server:
-        ready = time.time() - started
-        inputs = prompts()
-        rows = {
-            "greedy": [row for prompt in inputs for row in server.generate([prompt], tokens=TOKENS)],
-            "greedy batched": server.generate(inputs, tokens=TOKENS),
-            "sampled cold": server.generate(inputs[:SAMPLED], tokens=TOKENS, temperature=1e-3),
-            "sampled": server.generate(inputs[:SAMPLED], tokens=TOKENS, temperature=1.0),
-        }
-        log = [line for line in server.log.read_text(errors="replace").splitlines() if "DSpark" in line or "hook(s)" in line]
-    blocks = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
-    return {
-        "kind": "server", "name": item.name, "draft": item.draft, "command": words, "plugins": plugins, "start_seconds": round(ready, 1), "log": log,
-        "rows": {name: [_row(answer) for answer in answers] for name, answers in rows.items()}, "blocks": blocks,
-    }  # fmt: skip
+def _result(future: Future[Row | None], name: str) -> Row | None:
+    """What a slice brought; an error of our own is a failure of that slice only."""
+    error = future.exception()
+    return failed(name, name.partition(".")[0], f"{type(error).__name__}: {error}") if error else future.result()
 
 
-def reference_slice(draft: str, device: str, dtype: str) -> dict[str, Any]:
-    """Acceptance of the reference engine over the same prompts."""
-    from gpu.agreement import accept, engine  # noqa: PLC0415
-
-    parts = engine(draft, device, dtype)
-    return {"kind": "reference", "name": f"{draft}.reference", "draft": draft, "dtype": dtype, "accepted": accept(*parts, prompts(), TOKENS)}
+def pending_servers(options: Options) -> list[Slice]:
+    """Servers that the file lacks."""
+    done = complete(options.out)
+    return [item for item in slices(options.gpus) if item.name not in done and re.search(options.only, item.name)]
 
 
-def agreement_slice(server: dict[str, Any], device: str, dtype: str) -> dict[str, Any]:
-    """Slot by slot: what the reference engine drafts after the very tokens that the server had."""
-    from gpu.agreement import compare_blocks, engine  # noqa: PLC0415
-
-    draft, target = engine(server["draft"], device, dtype)
-    inputs, blocks = prompts(), {}
-    for block in server["blocks"]:
-        blocks.setdefault(block["request"], []).append(block)
-    rows = []
-    for prompt, answer in zip(inputs, server["rows"]["greedy"], strict=True):
-        rows.append(compare_blocks(draft, target, [*prompt, *answer["output_ids"]], blocks[answer["request"]]))
-    return {"kind": "agreement", "name": f"{server['name']}.agreement", "draft": server["draft"], "dtype": dtype, "rows": rows}
+def pending_engine(options: Options) -> list[str]:
+    """Runs of the reference engine that the file lacks: one over each draft's prompts, and one after each server of the plugin with the plain target."""
+    done = complete(options.out)
+    served = [line for line in done.values() if line["kind"] == "server" and plain_target(line) and "speculators_dspark" in line["plugins"]]
+    names = [*(f"{draft}.reference" for draft in FIXTURES), *(f"{line['name']}.agreement" for line in served)]
+    return [name for name in names if name not in done and re.search(options.only, name)]
 
 
-def surroundings(site: Path, commit: str) -> dict[str, Any]:
+def complete(out: Path) -> dict[str, Row]:
+    """Slices of the file that did not fail, by name."""
+    return {line["name"]: line for line in read_lines(out) if line["kind"] != "failed"}
+
+
+def _prepare(item: Slice, host: Host) -> None:
+    """What the slice needs beforehand; without it the slice does the same, later."""
+    if words := preparation(item):
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(words, capture_output=True, check=False, timeout=host.left())
+
+
+def _serve(item: Slice, folder: Path, site: Path, host: Host, prepared: Future[None]) -> Row | None:
+    """One server; nothing when the time left is too short. Another may start as soon as this one is ready."""
+    prepared.result()
+    with ExitStack() as turn:
+        turn.enter_context(host.starting)
+        if host.left() < SHORTEST_SERVER:
+            return None
+        with host.on_gpus(item.tp) as gpus:
+            return serve_slice(item, folder, site, gpus=gpus, seconds=host.left(), ready=turn.close)
+
+
+def _engine(name: str, options: Options, host: Host) -> Row | None:
+    """One run of the reference engine in a process of its own: its decoding is bound by Python."""
+    if host.left() < SHORTEST_ENGINE:
+        return None
+    draft = name.partition(".")[0]
+    words = [sys.executable, str(Path(__file__).resolve()), "--engine", name, "--out", str(options.out), "--device", options.device, "--dtype", options.dtype]
+    with host.on_gpus(1) as gpus:
+        environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
+        try:
+            done = subprocess.run(words, env=environ, capture_output=True, text=True, check=True, timeout=host.left())
+        except subprocess.TimeoutExpired:
+            return failed(name, draft, f"not done after {host.left():.0f} s")
+        except subprocess.CalledProcessError as error:
+            return failed(name, draft, error.stderr)
+    row: Row = json.loads(done.stdout.splitlines()[-1])
+    return row
+
+
+def surroundings(site: Path, commit: str) -> Row:
     """Versions, GPU, entry points and live hooks, as `doctor` sees them here."""
     environ = {**os.environ, "PYTHONPATH": f"{site}:{os.environ.get('PYTHONPATH', '')}", "SGLANG_PLUGINS": "speculators_dspark,draft_recorder"}
     done = subprocess.run([sys.executable, "-W", "ignore", "-m", "speculators_convert.sglang_plugin.doctor"], env=environ, capture_output=True, text=True, check=True)
     return {"commit": commit, "doctor": json.loads(done.stdout[done.stdout.index("{") :])}
 
 
-def run(out: Path, *, budget: float, only: str, parallel: int, commit: str, device: str, dtype: str) -> None:
-    """Run what the file lacks while the budget lasts."""
-    stop, done = time.monotonic() + budget, {line["name"]: line for line in read(out)}
-    folder = Path(tempfile.mkdtemp(prefix="gpu-plugin-"))
-    site = make_site(folder / "site")
-    around = surroundings(site, commit)
-    pending = [item for item in slices() if item.name not in done and re.search(only, item.name)]
-    with ThreadPoolExecutor(parallel) as pool:
-        for first in range(0, len(pending), parallel):
-            if time.monotonic() + SECONDS_PER_SLICE > stop and first:
-                break
-            group = pending[first : first + parallel]
-            for result in pool.map(lambda item: _attempt(item, folder, site), group):
-                append(out, {**around, **result})
-                done[result["name"]] = result
-    work = _reference_work(done, only, device, dtype)
-    with ProcessPoolExecutor(parallel, mp_context=get_context("spawn")) as pool:
-        for first in range(0, len(work), parallel):
-            if time.monotonic() + SECONDS_PER_REFERENCE > stop:
-                break
-            for result in pool.map(_do, work[first : first + parallel]):
-                append(out, {**around, **result})
-    left = [item.name for item in slices() if item.name not in {line["name"] for line in read(out)} and re.search(only, item.name)]
-    print(f"left: {len(left)} servers {left}, {len(_reference_work({line['name']: line for line in read(out)}, only, device, dtype))} runs of the reference engine")
-
-
-def _reference_work(done: dict[str, dict[str, Any]], only: str, device: str, dtype: str) -> list[tuple[Any, ...]]:
-    """Function and arguments of each run of the reference engine that is not done."""
-    work: list[tuple[Any, ...]] = [(reference_slice, draft, device, dtype) for draft in FIXTURES if f"{draft}.reference" not in done and re.search(only, draft)]
-    servers = [line for line in done.values() if line["kind"] == "server" and _plain_target(line)]
-    return work + [(agreement_slice, line, device, dtype) for line in servers if f"{line['name']}.agreement" not in done]
-
-
-def _do(work: tuple[Any, ...]) -> dict[str, Any]:
-    """One run of the reference engine, in a process of its own: its decoding is bound by Python."""
-    function, *arguments = work
-    result: dict[str, Any] = function(*arguments)
-    return result
-
-
-def _plain_target(line: dict[str, Any]) -> bool:
-    """Served with the target that the reference engine loads too."""
-    return line["command"][line["command"].index("--model-path") + 1].endswith("tiny-target")
-
-
-def _attempt(item: Slice, folder: Path, site: Path) -> dict[str, Any]:
-    """The slice, or the reason why it did not run; a failure is evidence too."""
-    try:
-        return serve_slice(item, folder / item.name, site)
-    except (AssertionError, OSError) as error:
-        return {"kind": "failed", "name": item.name, "draft": item.draft, "error": str(error)[-6000:]}
-
-
-def report(lines: list[dict[str, Any]]) -> list[tuple[str, bool, str]]:
-    """Claim, whether it holds, and the numbers."""
-    by_name, claims = {line["name"]: line for line in lines}, []
-    claims += [(f"{line['name']} ran", False, line["error"].splitlines()[-1]) for line in lines if line["kind"] == "failed"]
-    for line in lines:
-        if line["kind"] == "agreement":
-            agreed, total = (sum(column) for column in zip(*line["rows"], strict=True))
-            numbers = f"{agreed}/{total} = {agreed / total:.2%}, at least {AGREEMENT:.0%}"
-            claims.append((f"{line['name']}: slots agree with the reference engine", agreed / total >= AGREEMENT, numbers))
-        elif line["kind"] == "server":
-            claims += _server_claims(line, by_name)
-    return claims
-
-
-def _server_claims(line: dict[str, Any], by_name: dict[str, dict[str, Any]]) -> list[tuple[str, bool, str]]:
-    claims, name = [], line["name"]
-    eager = by_name.get(name.replace(".graph", ".eager"))
-    if ".graph" in name and eager and eager["kind"] == "server":
-        same = sum(left["output_ids"] == right["output_ids"] for left, right in zip(line["rows"]["greedy"], eager["rows"]["greedy"], strict=True))
-        claims.append((f"{name}: graph gives eager's tokens", same == len(line["rows"]["greedy"]), f"{same}/{len(line['rows']['greedy'])} prompts"))
-    alone, together = (acceptance(line["rows"][key]) for key in ("greedy", "greedy batched"))
-    numbers = f"{alone:.3f} alone, {together:.3f} eight at once"
-    if name == STOCK_FLASH:
-        return [*claims, (f"{name}: stock loses acceptance at concurrency 8, the defect that the plugin mends", alone - together > 0.3, numbers)]
-    claims.append((f"{name}: acceptance does not depend on concurrency", abs(alone - together) < 0.05, numbers))
-    reference = by_name.get(f"{line['draft']}.reference")
-    if reference and _plain_target(line):
-        low, high = paired_interval([_mean(row) for row in line["rows"]["greedy"]], [sum(item) / len(item) + 1 for item in reference["accepted"]])
-        numbers = f"95% interval of the paired difference [{low:.3f}, {high:.3f}] over {len(reference['accepted'])} prompts"
-        claims.append((f"{name}: acceptance is the reference engine's", low <= 0 <= high, numbers))
-    if name == "stock.graph" and (ours := by_name.get(f"{FIXTURES[0]}.graph")):
-        same = line["rows"]["greedy"] and [row["output_ids"] for row in line["rows"]["greedy"]] == [row["output_ids"] for row in ours["rows"]["greedy"]]
-        claims.append(("full vocabulary: the plugin changes nothing", bool(same), "all tokens equal stock's" if same else "tokens differ"))
-    return claims
-
-
-def paired_interval(left: list[float], right: list[float]) -> tuple[float, float]:
-    """95% bootstrap interval of the mean difference, prompts resampled in pairs."""
-    differences, generator = [a - b for a, b in zip(left, right, strict=True)], random.Random(7)  # noqa: S311
-    means = sorted(statistics.fmean(generator.choices(differences, k=len(differences))) for _ in range(10_000))
-    return means[249], means[9749]
-
-
-def acceptance(rows: list[dict[str, Any]]) -> float:
-    """Accepted plus bonus tokens over verify steps."""
-    return sum(row["accepted"] + row["verify_steps"] for row in rows) / sum(row["verify_steps"] for row in rows)
-
-
-def _mean(row: dict[str, Any]) -> float:
-    return acceptance([row])
-
-
-def _row(answer: Answer) -> dict[str, Any]:
-    return {"request": answer.request, "output_ids": answer.output_ids, "verify_steps": answer.verify_steps, "accepted": answer.accepted}
-
-
-def _native_folder(draft: Path, folder: Path) -> Path:
-    """What stock SGLang reads without the plugin: over the whole vocabulary."""
-    from speculators_convert import api  # noqa: PLC0415
-
-    spec = api.look(str(draft)).spec
-    api.normalize(str(draft), folder, layout="sglang-dense" if spec.reduced_vocabulary else "sglang", target=str(TRAINED / "tiny-target"))
-    return folder
-
-
-def read(out: Path) -> list[dict[str, Any]]:
-    """Lines of the evidence file."""
-    return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
-
-
-def append(out: Path, line: dict[str, Any]) -> None:
+def append(out: Path, line: Row) -> None:
     """One more line, whole or not at all."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("a") as file:
@@ -270,20 +190,28 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--budget", type=float, default=420, help="seconds; a slice that might not fit is left for the next call")
+    parser.add_argument("--budget", type=float, default=420, help="seconds; nothing runs longer, and what might not fit is left for the next call")
     parser.add_argument("--only", default="", help="regular expression over slice names")
-    parser.add_argument("--parallel", type=int, default=6, help="servers, or runs of the reference engine, side by side on one GPU")
+    parser.add_argument("--parallel", type=int, default=8, help="servers that start at once; one that is ready makes room")
+    parser.add_argument("--gpus", type=int, default=1, help="GPUs to spread over; two ranks are served with two")
+    parser.add_argument("--engines", type=int, default=max(2, (os.cpu_count() or 4) // 4), help="runs of the reference engine at once")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--commit", default=None)
     parser.add_argument("--report", action="store_true")
-    options = parser.parse_args()
-    if options.report:
-        claims = report(read(options.out))
+    parser.add_argument("--engine", default=None, help=argparse.SUPPRESS)
+    words = vars(parser.parse_args())
+    reporting, engine = words.pop("report"), words.pop("engine")
+    words["commit"] = words["commit"] or subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    options = Options(**words)
+    if reporting:
+        claims = report(read_lines(options.out))
         print("\n".join(f"{'holds' if holds else 'FAILS'}  {claim}: {numbers}" for claim, holds, numbers in claims))
         sys.exit(0 if claims and all(holds for _, holds, _ in claims) else 1)
-    commit = options.commit or subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
-    run(options.out, budget=options.budget, only=options.only, parallel=options.parallel, commit=commit, device=options.device, dtype=options.dtype)
+    if engine:
+        print(json.dumps(engine_slice(engine, complete(options.out), options.device, options.dtype), sort_keys=True))
+    else:
+        run(options)
 
 
 if __name__ == "__main__":

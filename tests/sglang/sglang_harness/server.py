@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -74,14 +75,19 @@ def serve(
 
 
 @contextlib.contextmanager
-def launch(command: Sequence[str], port: int, environ: dict[str, str], log: Path, *, start_seconds: float = START_SECONDS) -> Iterator[Server]:
-    """Any server command that listens on `port`."""
+def launch(command: Sequence[str], port: int, environ: dict[str, str], log: Path, *, start_seconds: float = START_SECONDS, seconds: float | None = None) -> Iterator[Server]:
+    """Any server command that listens on `port`; killed after `seconds`, whatever it does then."""
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environ, start_new_session=True)
+    deadline = threading.Timer(seconds, _end, [process]) if seconds else None
+    if deadline:
+        deadline.start()
     try:
         _wait(process, port, log, start_seconds)
         yield Server(port, log)
     finally:
+        if deadline:
+            deadline.cancel()
         _end(process)
 
 
