@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from speculators_convert import checks, engines, geometry
 from speculators_convert.checkpoint import Checkpoint, collect
-from speculators_convert.errors import RefusedError, UsageError
+from speculators_convert.errors import RefusedError, SmokeError, UsageError
 from speculators_convert.findings import FormatInfo, Report, SourceInfo
 from speculators_convert.formats import Reading, detect
 from speculators_convert.model import Severity
@@ -22,6 +22,7 @@ from speculators_convert.version import __version__
 from speculators_convert.vocabulary import VocabularyTables, read_tables
 
 if TYPE_CHECKING:
+    from speculators_convert.bench_result import BenchOptions, BenchReport
     from speculators_convert.diff import DiffResult
     from speculators_convert.plan import RewritePlan
     from speculators_convert.probe_result import ProbeOptions, ProbeResult
@@ -229,3 +230,28 @@ def probe(reference: str, *, options: ProbeOptions | None = None, settings: Sett
 
     inspection = look(reference, settings=settings)
     return prove.prove(inspection.spec, inspection.checkpoint, inspection.source, options or ProbeOptions(), progress)
+
+
+def bench(reference: str, out: Path, *, options: BenchOptions | None = None, settings: Settings | None = None, progress: Progress = no_progress) -> BenchReport:
+    """Measure a draft against its target alone and keep all raw rows in `out`. `SmokeError` when a request fails, or when the budget ended first: call again."""
+    from speculators_convert.bench import prove, run  # noqa: PLC0415
+    from speculators_convert.bench_result import DRAFTED, BenchOptions  # noqa: PLC0415
+    from speculators_convert.smoke.proof import target_folder  # noqa: PLC0415
+
+    chosen, drafts = options or BenchOptions(), []
+    for name, ref in ((DRAFTED, reference), *chosen.also):
+        inspection = look(ref, settings=settings if name == DRAFTED else None)
+        refuse_errors(inspection)
+        drafts.append(prove.Draft(name, ref, inspection.source, inspection.checkpoint, inspection.spec))
+    target = target_folder(drafts[0].spec, drafts[0].source, chosen.target)
+    found = prove.bench(tuple(drafts), target, out, chosen, progress)
+    if isinstance(found, run.Unfinished):
+        raise SmokeError("the budget ended first", where=str(out), measured=f"{found.done} of {found.total} servers", expected="all", hint="call it again: it goes on from there")
+    return found
+
+
+def bench_analyze(folder: Path) -> BenchReport:
+    """The summary of a run computed again from its raw rows. `RefusedError` when a file was changed, or when the stored summary differs in a single bit."""
+    from speculators_convert.bench import store  # noqa: PLC0415
+
+    return store.analyze(folder)

@@ -23,6 +23,7 @@ _COMMANDS = {
     "diff": "diff",
     "smoke": "smoke",
     "probe": "probe",
+    "bench": "bench",
     "gate": "gate",
     "publish-check": "publish_check",
     "verify": "verify",

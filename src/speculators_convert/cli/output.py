@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from speculators_convert.api import Progress
+    from speculators_convert.bench_result import BenchReport
     from speculators_convert.diff import DiffResult
     from speculators_convert.findings import Report
     from speculators_convert.plan import RewritePlan
@@ -94,12 +95,16 @@ def doctor(value: Doctor, output_format: Format) -> None:
     _write_lines(lines)
 
 
-def smoke(value: SmokeResult, output_format: Format, out: Path | None) -> None:
-    """Write a smoke result, and its JSON to `out`."""
+def smoke(value: SmokeResult, output_format: Format, out: Path | None, page: Path | None = None) -> None:
+    """Write a smoke result, its JSON to `out`, and its page to `page`."""
     from speculators_convert.report.json_ import render
 
     if out is not None:
         write_file(out, render(value))
+    if page is not None:
+        from speculators_convert.report.smoke_html import smoke_html
+
+        write_file(page, smoke_html(value))
     if output_format is Format.JSON:
         json(value)
         return
@@ -120,6 +125,24 @@ def probe(value: ProbeResult, output_format: Format, out: Path | None) -> None:
     from speculators_convert.report.probe_text import probe_lines
 
     sys.stdout.write("\n".join(probe_lines(value)) + "\n")
+
+
+def bench(value: BenchReport, output_format: Format, html: Path | None, png: Path | None) -> None:
+    """Write a performance report, its page and its picture."""
+    if html is not None:
+        from speculators_convert.report.bench_html import render_bench
+
+        write_file(html, render_bench(value))
+    if png is not None:
+        from speculators_convert.report.bench_png import write_png
+
+        write_png(value, png)
+    if output_format is Format.JSON:
+        json(value)
+        return
+    from speculators_convert.report.bench_text import bench_lines
+
+    _write_lines(bench_lines(value))
 
 
 def write_file(path: Path, text: str) -> None:

@@ -142,14 +142,15 @@ def generate(
 
 
 @torch.no_grad()
-def generate_plain(target: Target, prompt: Sequence[int], limits: Limits) -> list[int]:
-    """Greedy decoding of the target alone, with the model's own cache, masks and positions."""
+def generate_plain(target: Target, prompt: Sequence[int], limits: Limits, watch: Watch = lambda _: None) -> list[int]:
+    """Greedy decoding of the target alone, with the model's own cache, masks and positions; `watch` is told the number of known tokens."""
     cache, tokens = target.plain_cache(), list[int]()
     logits = target.plain(torch.tensor([list(prompt)], device=target.device), cache)
     while True:
         top = logits[0, -1].max(-1)
         _demand_finite(top.values.isfinite(), "target", "plain decoding")
         tokens.append(int(top.indices))
+        watch(len(tokens))
         if limits.done(tokens):
             return limits.cut(tokens)
         logits = target.plain(top.indices.view(1, 1), cache)
