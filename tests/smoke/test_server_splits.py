@@ -148,7 +148,7 @@ def random_target(kind: str) -> Target:
     }
     name, more = kinds[kind]
     torch.manual_seed(7)
-    config = getattr(transformers, f"{name}Config")(**sizes, **more, pad_token_id=1)
+    config = getattr(transformers, f"{name}Config")(**sizes, **more)
     return Target(transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval(), (0,))
 
 
