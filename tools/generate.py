@@ -28,6 +28,7 @@ from speculators_convert.prepublish import Verification
 from speculators_convert.probe_result import ProbeResult
 from speculators_convert.rank_manifest import RankManifest
 from speculators_convert.receipt import Receipt
+from speculators_convert.report.smoke_html import smoke_html
 from speculators_convert.sglang_plugin.doctor import Doctor
 from speculators_convert.smoke_result import SmokeResult
 from speculators_convert.spec import DraftSpec
@@ -103,6 +104,7 @@ def generated() -> Iterator[tuple[Path, str]]:
     yield ROOT / "docs" / "formats.md", formats_page()
     yield ROOT / "docs" / "engines.md", engines_page()
     yield ROOT / "docs" / "gate-codes.md", gate_codes_page()
+    yield ROOT / "docs" / "smoke-report.html", smoke_html(SmokeResult.model_validate_json((ROOT / "schemas" / "examples" / "smoke.json").read_text(encoding="utf-8")))
 
 
 def released() -> Iterator[tuple[Path, str]]:

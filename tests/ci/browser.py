@@ -77,6 +77,13 @@ class Browser:
         """What a script returns that looks at the page."""
         return _call("POST", f"{self.session}/execute/sync", {"script": script, "args": []})
 
+    def becomes(self, script: str, wanted: Any, seconds: float = 10) -> Any:
+        """What the script returns, as soon as that is `wanted` or the time is over."""
+        until = time.monotonic() + seconds
+        while (found := self.run(script)) != wanted and time.monotonic() < until:
+            time.sleep(0.05)
+        return found
+
     def devtools(self, command: str, **parameters: Any) -> Any:
         """Answer of a devtools command."""
         return _call("POST", f"{self.session}/goog/cdp/execute", {"cmd": command, "params": parameters})
@@ -139,6 +146,8 @@ def browsing() -> Iterator[Browser]:
         finally:
             driver.terminate()
             driver.wait(30)
+            if driver.stdout is not None:
+                driver.stdout.close()
 
 
 def _port(driver: subprocess.Popen[str]) -> int:

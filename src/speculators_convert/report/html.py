@@ -112,7 +112,7 @@ def page(title: str, body: Iterable[Markup], *, style: str = "") -> str:
         element("title", title),
         element("style", Markup(sheet)),
     )
-    return "<!doctype html>\n" + element("html", element("head", *head), "\n", element("body", element("main", *body)), lang="en") + "\n"
+    return "<!doctype html>\n" + element("html", element("head", *head), element("body", element("main", *body)), lang="en") + "\n"
 
 
 STYLE = """
@@ -133,6 +133,8 @@ nav ul{display:flex;flex-wrap:wrap;gap:.25rem 1.25rem;list-style:none;padding:0;
 .note{color:var(--soft);font-size:.9rem}
 .good{color:var(--good)}.bad{color:var(--bad)}.open{color:var(--open)}
 .good,.bad,.open{font-weight:600}
+.stacked td>.good,.stacked td>.bad{white-space:nowrap}
+.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));gap:0 2.5rem}
 .verdict{border-left:.4rem solid currentColor;padding:.1rem 0 .1rem 1rem}
 .verdict h1{color:inherit}
 .verdict>:not(h1){color:var(--ink);font-weight:400}
@@ -145,12 +147,13 @@ dt{color:var(--soft)}dd{margin:0}
 .scroll{overflow-x:auto;margin:.75rem 0}
 :focus-visible{outline:2px solid var(--one);outline-offset:2px}
 table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}
-th,td{text-align:left;vertical-align:baseline;padding:.35rem 1.25rem .35rem 0;border-bottom:1px solid var(--rule);font-weight:400;overflow-wrap:break-word}
+th,td{text-align:left;vertical-align:baseline;padding:.3rem 1.25rem .3rem 0;border-bottom:1px solid var(--rule);font-weight:400;overflow-wrap:break-word}
 th:last-child,td:last-child{padding-right:0}
+tbody th{min-width:6.5rem}
+tbody th.number{min-width:0}
 thead th{color:var(--soft);font-size:.82rem;vertical-align:bottom}
 .number{text-align:right}
 td.number{white-space:nowrap}
-.stacked{width:100%}
 .stacked th,.stacked td{overflow-wrap:anywhere}
 details{margin:.75rem 0}
 summary{cursor:pointer}
@@ -160,12 +163,16 @@ figure svg{flex:0 1 auto}
 .beside{flex:1 1 18rem;margin:0}
 svg{display:block;max-width:100%;height:auto}
 @media (max-width:40rem){
-th,td{padding-right:.8rem}
-dl>div{grid-template-columns:minmax(0,1fr);padding:.35rem 0}
+th,td{padding-right:.7rem}
+dl{font-size:.9rem}
+dl>div{grid-template-columns:8.5rem minmax(0,1fr);gap:0 .75rem}
+header dl>div{grid-template-columns:4rem minmax(0,1fr)}
 .stacked,.stacked tbody,.stacked tr,.stacked th,.stacked td{display:block}
 .stacked thead{display:none}
 .stacked tr{padding:.6rem 0;border-bottom:1px solid var(--rule)}
 .stacked th,.stacked td{border:0;padding:.05rem 0;text-align:left;white-space:normal}
+.stacked th{font-weight:600}
+.stacked td.number{display:inline-block;padding-right:1rem}
 .stacked td::before{content:attr(data-label) " ";color:var(--soft);font-weight:400}
 }
 @media print{

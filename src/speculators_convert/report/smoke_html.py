@@ -91,7 +91,8 @@ def _command(server: ServerRecord) -> Markup:
 
 
 def _run(result: SmokeResult) -> Markup:
-    return join((element("h3", "Environment"), _named_values(result.environment), element("h3", "Parameters"), _named_values(result.parameters)))
+    halves = (("Environment", result.environment), ("Parameters", result.parameters))
+    return element("div", *(element("div", element("h3", title), _named_values(values)) for title, values in halves), class_="pair")
 
 
 def _named_values(values: Mapping[str, JsonValue]) -> Markup:

@@ -49,7 +49,7 @@ def _table(modes: Sequence[ModeResult]) -> Markup:
     note = (
         "Acceptance length: accepted plus bonus tokens over verification steps; 1 means that no draft token was ever accepted. Exact: prompts equal to target-only greedy decoding."
     )
-    return join((table(columns, (_row(mode, served=served) for mode in modes), label="Modes"), element("p", note, class_="note")))
+    return join((table(columns, (_row(mode, served=served) for mode in modes), label="Modes", stacked=True), element("p", note, class_="note")))
 
 
 def _row(mode: ModeResult, *, served: bool) -> list[object]:
@@ -67,5 +67,5 @@ def _by_position(names: str, mode: ModeResult) -> Markup:
     chart = column_chart(bars, PERCENT, title=f"Share of verification steps in which each draft position was accepted, {names}", below="draft position")
     before = (1.0, *shares)
     rows = [(position, f"{share:.1%}", f"{share / before[position - 1]:.1%}" if before[position - 1] else NOTHING) for position, share in enumerate(shares, 1)]
-    columns = (Column("Position", numeric=True), Column("Accepted", numeric=True), Column("Once the one before was", numeric=True))
+    columns = (Column("Position", numeric=True), Column("Accepted", numeric=True), Column("Given the one before", numeric=True))
     return element("figure", element("figcaption", names), chart, table(columns, rows, label=f"Acceptance by draft position, {names}"))

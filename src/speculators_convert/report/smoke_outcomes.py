@@ -33,7 +33,7 @@ def prompts(result: SmokeResult) -> Markup:
     """A table of prompts for each mode; modes with the same outcomes have one table."""
     if not result.modes:
         return element("p", "No prompt ran.")
-    keyed = (((mode.outcomes, _verdict_key(result, mode)), mode) for mode in result.modes)
+    keyed = (((mode.outcomes, bool(mode.temperature), tuple(sorted(_verdicts(result, mode).items()))), mode) for mode in result.modes)
     return join(_prompts(names, mode, _verdicts(result, mode)) for names, mode in alike(keyed))
 
 
@@ -55,7 +55,7 @@ def _compared(items: Sequence[Equivalence]) -> Markup:
         "Against plain: the target's ordinary greedy decoding. Against null draft: plain greedy decoding through the verification path. At the first token that differs, "
         "a tie is a difference that rounding explains; a defect is any other."
     )
-    return join((table(columns, rows, label="Outputs compared"), element("p", note, class_="note")))
+    return join((table(columns, rows, label="Outputs compared", stacked=True), element("p", note, class_="note")))
 
 
 def _counted(count: int, kind: str) -> object:
@@ -74,7 +74,7 @@ def _splits(splits: Sequence[tuple[Equivalence, Split]]) -> Markup:
         "Gap: the target's logit of the plain token less that of the drafted one, in rounding steps of the type, under plain decoding and under block verification. "
         "It is a tie when both are within the tolerance."
     )
-    return join((table(columns, rows, label="Where outputs part"), element("p", note, class_="note")))
+    return join((table(columns, rows, label="Where outputs part", stacked=True), element("p", note, class_="note")))
 
 
 def _token(token: int | None) -> object:
@@ -92,7 +92,7 @@ def _sampled(items: Sequence[Sampled]) -> Markup:
         for item in items
     ]
     note = "Kolmogorov-Smirnov test of the places of the sampled tokens in the target's own distribution."
-    return join((table(columns, rows, label="Sampled tokens"), element("p", note, class_="note")))
+    return join((table(columns, rows, label="Sampled tokens", stacked=True), element("p", note, class_="note")))
 
 
 def holds(value: bool) -> Markup:
@@ -107,13 +107,9 @@ def _verdicts(result: SmokeResult, mode: ModeResult) -> _Verdicts:
     return {} if mode.temperature else {split.prompt: split.verdict for item in items for split in item.splits}
 
 
-def _verdict_key(result: SmokeResult, mode: ModeResult) -> tuple[tuple[int, str], ...]:
-    return tuple(sorted(_verdicts(result, mode).items()))
-
-
 def _prompts(names: str, mode: ModeResult, verdicts: _Verdicts) -> Markup:
     summary = f"{mode.total} sampled" if mode.temperature else f"{mode.exact} of {mode.total} exact"
-    columns = [Column("Prompt", numeric=True), Column("Outcome"), *(Column(head, numeric=True) for head in ("Tokens", "Steps", "Accepted", "Accepted per step"))]
+    columns = [Column("Prompt", numeric=True), Column("Outcome"), *(Column(head, numeric=True) for head in ("Tokens", "Steps", "Accepted", "Per step"))]
     rows = (tuple(_prompt(item, verdicts.get(item.prompt), sampled=bool(mode.temperature))) for item in mode.outcomes)
     shown = table(columns, rows, label=f"Prompts, {names}")
     return element("details", element("summary", element("strong", names), f": {summary}"), shown, open=len(mode.outcomes) <= _OPEN)
@@ -128,7 +124,7 @@ def _prompt(item: PromptOutcome, verdict: str | None, *, sampled: bool) -> Itera
 
 def _outcome(item: PromptOutcome, verdict: str | None, *, sampled: bool) -> object:
     if sampled:
-        return "sampled, not compared"
+        return "sampled"
     if item.exact:
         return element("span", "exact", class_="good")
     words = f"differs from token {item.first_difference}" if item.first_difference is not None else "differs"

@@ -174,11 +174,15 @@ def _horizontal_grid(scale: Axis) -> Markup:
 
 
 def _vertical_grid(scale: Axis, rows: int) -> Markup:
-    height, parts = _ROW * rows, []
+    """Ticks under lying bars. The last one is written, and of the others as many as have room."""
+    height, last, parts = _ROW * rows, len(scale.ticks) - 1, []
+    widest = max(len(scale.write(tick)) for tick in scale.ticks) * _GLYPH
+    every = max(math.ceil(1.5 * widest * last / WIDTH), 1)
     for at, tick in enumerate(scale.ticks):
-        x, last = _x(scale, tick), at == len(scale.ticks) - 1
+        x = _x(scale, tick)
         parts.append(element("line", x1=x, x2=x, y1=0, y2=height, class_="grid" if tick else "base"))
-        parts.append(element("text", scale.write(tick), x=x, y=height + 16, class_="soft end" if last else "soft middle" if at else "soft"))
+        if (last - at) % every == 0:
+            parts.append(element("text", scale.write(tick), x=x, y=height + 16, class_="soft end" if at == last else "soft middle" if at else "soft"))
     return join(parts)
 
 
