@@ -111,6 +111,45 @@ def test_launch_of_a_reduced_bonus_draft_on_stock_sglang() -> None:
     ]
 
 
+SILENT = {
+    "window": ("library/0.9.0/sliding-causal", "counted from each slot"),
+    "recurrent head": ("library/0.9.0/rnn-bonus-reduced", "starts at the first sampled slot"),
+    "query rows": (BONUS, "count gamma rows"),
+}
+"""What stock SGLang does otherwise than training, without a word: the draft, and the reason that warns of it."""
+
+
+@pytest.mark.parametrize("name", [OLD, STOCK])
+@pytest.mark.parametrize("defect", SILENT)
+def test_users_of_stock_are_warned_of_silent_defects(name: str, defect: str) -> None:
+    base, text = SILENT[defect]
+    found = verdict(name, base)
+    assert found.verdict == "needs-normalize"
+    assert any(text in reason for reason in found.reasons), found.reasons
+    assert ("--speculative-draft-attention-backend triton" in found.launch) == (defect != "window")
+    assert not any(text in reason for _, text in SILENT.values() for reason in verdict(name, FULL).reasons)
+
+
+@pytest.mark.parametrize("defect", SILENT)
+def test_the_plugin_mends_them_for_speculators_files(defect: str) -> None:
+    base, text = SILENT[defect]
+    found = verdict(PLUGIN, base)
+    assert found.verdict == "loads"
+    assert not any(text in reason and "the plugin widens it" not in reason for reason in found.reasons), found.reasons
+    assert "--speculative-draft-attention-backend" not in found.launch
+
+
+def test_native_files_beside_the_plugin_are_served_as_by_stock() -> None:
+    """The plugin leaves them to SGLang's own classes, defects included."""
+    rows = verdict(PLUGIN, "good/deepspec-sglang-bonus")
+    assert (rows.verdict, rows.launch.endswith("--speculative-draft-attention-backend triton")) == ("loads", True)
+    recurrent = verdict(PLUGIN, "good/deepspec-rnn", ("put", "/sample_from_anchor", False))
+    assert any("starts at the first sampled slot" in reason and "Speculators files only" in reason for reason in recurrent.reasons), recurrent.reasons
+    assert not any("starts at the first sampled slot" in reason for reason in verdict(PLUGIN, "good/deepspec-rnn").reasons)
+    window = verdict(PLUGIN, NATIVE, ("set", "/layer_types", ["sliding_attention"] * 2), ("put", "/sliding_window", 8), ("put", "/use_sliding_window", True))
+    assert any("counted from each slot" in reason and "Speculators files only" in reason for reason in window.reasons), window.reasons
+
+
 def test_launches_with_a_step_before_them() -> None:
     assert verdict(LLAMA, REDUCED).launch.splitlines() == [
         "python convert_hf_to_gguf.py DRAFT --target-model-dir TARGET --outtype bf16 --outfile DRAFT.gguf",
