@@ -11,6 +11,7 @@ from tests.ci.browser import MISSING, Browser, Site, browsing, serving
 from smoke_results import HOSTILE, everything, example, infected
 from speculators_convert.report import svg
 from speculators_convert.report.html import element, page, section
+from speculators_convert.report.scale import PERCENT, axis, spread
 from speculators_convert.report.smoke_html import smoke_html
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -109,14 +110,14 @@ def charts() -> str:
     """A page with each kind of chart, as a report on throughput and latency has them."""
     runs = [svg.Bar("plain greedy", 1210.5, 1180.0, 1244.0), svg.Bar("drafted, TP 2, 16 at once, temperature 0.7, CUDA graphs", 3105.25, 2890.5, 3333.0), svg.Bar("x", 12.0)]
     samples = [[10.0 + (at * 37) % 101 / 7 * scale for at in range(200)] for scale in (1, 3)]
-    spreads = [svg.spread(name, values) for name, values in zip(("time per token, plain", "time per token, drafted"), samples, strict=True)]
+    spreads = [spread(name, values) for name, values in zip(("time per token, plain", "time per token, drafted"), samples, strict=True)]
     lines = [svg.Line(name, tuple(base * step for step in range(1, 7))) for name, base in (("plain", 100.0), ("drafted", 170.0), ("drafted, eager", 140.0), ("null draft", 60.0))]
     shown = (
-        svg.bar_chart(runs, svg.axis([3333.0], unit="tok/s"), title="Throughput"),
-        svg.line_chart(lines, ("1", "2", "4", "8", "16", "32"), svg.axis([1020.0]), title="Throughput by concurrency", below="requests at once"),
-        svg.spread_chart(spreads, svg.axis([item.high for item in spreads], unit="ms"), title="Latency"),
-        svg.column_chart([svg.Bar(str(at), 1 / at) for at in range(1, 33)], svg.PERCENT, title="Acceptance", below="draft position"),
-        svg.column_chart([svg.Bar(str(at), 1.0) for at in range(1, 8)], svg.PERCENT, title="All accepted", below="draft position"),
+        svg.bar_chart(runs, axis([3333.0], unit="tok/s"), title="Throughput"),
+        svg.line_chart(lines, ("1", "2", "4", "8", "16", "32"), axis([1020.0]), title="Throughput by concurrency", below="requests at once"),
+        svg.spread_chart(spreads, axis([item.high for item in spreads], unit="ms"), title="Latency"),
+        svg.column_chart([svg.Bar(str(at), 1 / at) for at in range(1, 33)], PERCENT, title="Acceptance", below="draft position"),
+        svg.column_chart([svg.Bar(str(at), 1.0) for at in range(1, 8)], PERCENT, title="All accepted", below="draft position"),
     )
     return page("Charts", [section("charts", "Charts", *(element("figure", chart) for chart in shown))], style=svg.STYLE)
 

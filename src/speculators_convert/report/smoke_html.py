@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from speculators_convert.geometry import human_bytes
-from speculators_convert.model import JsonValue, canonical_json
+from speculators_convert.model import JsonValue
 from speculators_convert.report import svg
 from speculators_convert.report.block_svg import STYLE as BLOCK_STYLE
 from speculators_convert.report.block_svg import block_drawing, block_sentence
@@ -96,16 +96,21 @@ def _run(result: SmokeResult) -> Markup:
 
 
 def _named_values(values: Mapping[str, JsonValue]) -> Markup:
-    return facts((name, _written(value)) for name, value in sorted(values.items())) if values else element("p", "None recorded.")
+    rows = tuple(_flat(values))
+    return facts(rows) if rows else element("p", "None recorded.")
 
 
-def _written(value: JsonValue) -> object:
-    """A parameter as people read it."""
-    if value is None or value in ({}, []):
-        return NOTHING
-    if isinstance(value, (list, tuple)) and all(isinstance(item, (str, int, float)) for item in value):
-        return ", ".join(str(item) for item in value)
-    return value if isinstance(value, (str, int, float)) and not isinstance(value, bool) else code(canonical_json(value).decode(errors="replace"))
+def _flat(values: Mapping[str, JsonValue], above: str = "") -> Iterator[tuple[str, object]]:
+    """Names and values as people read them. Values of a group are named after it, and what a group leaves open is left out."""
+    for name, value in sorted(values.items()):
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{above}{name}.")
+        elif isinstance(value, (list, tuple)) and value:
+            yield above + name, ", ".join(str(item) for item in value)
+        elif value is not None and value not in ({}, [], ()):
+            yield above + name, value
+        elif not above:
+            yield name, NOTHING
 
 
 def _checkpoints(result: SmokeResult) -> Iterator[Markup]:

@@ -6,7 +6,8 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from speculators_convert.report.html import NOTHING, Column, Markup, element, join, table
-from speculators_convert.report.svg import PERCENT, Bar, column_chart
+from speculators_convert.report.scale import PERCENT
+from speculators_convert.report.svg import Bar, column_chart
 from speculators_convert.smoke_result import ModeResult
 
 _K = TypeVar("_K", bound=Hashable)

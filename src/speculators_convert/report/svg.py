@@ -7,10 +7,13 @@ that their text keeps its size on a phone. A value that is not finite is left ou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from speculators_convert.report.html import Markup, element, join
+from speculators_convert.report.scale import PERCENT, Axis, Spread, axis, quantile, spread
+
+__all__ = ["PERCENT", "STYLE", "WIDTH", "Axis", "Bar", "Line", "Spread", "axis", "bar_chart", "clip", "column_chart", "drawing", "line_chart", "quantile", "spread", "spread_chart"]
 
 WIDTH = 358
 """User units, at most one CSS pixel each: a 390 pixel screen less its margins."""
@@ -23,6 +26,7 @@ _GLYPH = 7.0
 STYLE = """
 svg text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;fill:var(--ink);font-variant-numeric:tabular-nums}
 svg .soft{fill:var(--soft)}svg .middle{text-anchor:middle}svg .end{text-anchor:end}
+svg .over{paint-order:stroke;stroke:var(--page);stroke-width:4px;stroke-linejoin:round}
 svg .grid{stroke:var(--rule)}svg .base{stroke:var(--soft)}svg .range{stroke:var(--ink);stroke-width:1.5}
 svg .one{fill:var(--one)}svg .two{fill:var(--two)}svg .three{fill:var(--three)}svg .four{fill:var(--four)}
 svg path{fill:none;stroke-width:2}
@@ -30,19 +34,6 @@ svg path.one{fill:none;stroke:var(--one)}svg path.two{fill:none;stroke:var(--two
 svg path.three{fill:none;stroke:var(--three);stroke-dasharray:2 3}svg path.four{fill:none;stroke:var(--four);stroke-dasharray:9 3 2 3}
 svg .box{fill:var(--fill);stroke:var(--one);stroke-width:1.5}svg .median{stroke:var(--ink);stroke-width:2.5}
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """A value axis from 0 to `top`, and how it writes a value."""
-
-    top: float
-    ticks: tuple[float, ...]
-    write: Callable[[float], str]
-
-    def share(self, value: float) -> float:
-        """Where `value` lies between 0 and 1; what leaves the axis ends at its edge."""
-        return min(max(value / self.top, 0.0), 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,46 +52,6 @@ class Line:
 
     name: str
     values: tuple[float | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """A distribution in six numbers."""
-
-    label: str
-    low: float
-    quarter: float
-    median: float
-    three_quarters: float
-    tail: float
-    high: float
-
-
-PERCENT = Axis(top=1.0, ticks=(0.0, 0.25, 0.5, 0.75, 1.0), write=lambda value: f"{value:.0%}")
-
-
-def axis(values: Iterable[float], *, unit: str = "") -> Axis:
-    """An axis from 0 to a round number at or over the largest of `values`, with four to six ticks."""
-    largest = max((value for value in values if math.isfinite(value)), default=0.0)
-    largest = largest if largest > 0 else 1.0
-    power = 10.0 ** math.floor(math.log10(largest / 4))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if largest <= factor * power * 5)
-    count = math.ceil(largest / step - 1e-9)
-    suffix = f" {unit}" if unit else ""
-    return Axis(top=count * step, ticks=tuple(step * at for at in range(count + 1)), write=lambda value: f"{value:,.6g}{suffix}")
-
-
-def quantile(samples: Sequence[float], share: float) -> float:
-    """The smallest sample that at least `share` of them do not exceed (nearest rank). `ValueError` without samples."""
-    if not samples:
-        raise ValueError("there are no samples")
-    return sorted(samples)[max(math.ceil(share * len(samples)) - 1, 0)]
-
-
-def spread(label: str, samples: Sequence[float]) -> Spread:
-    """Minimum, quartiles, 99th percentile and maximum of `samples`. `ValueError` without samples."""
-    low, quarter, median, three_quarters, tail, high = (quantile(samples, share) for share in (0, 0.25, 0.5, 0.75, 0.99, 1))
-    return Spread(label, low, quarter, median, three_quarters, tail, high)
 
 
 def column_chart(bars: Sequence[Bar], scale: Axis, *, title: str, below: str = "") -> Markup:
@@ -176,13 +127,15 @@ def _horizontal_grid(scale: Axis) -> Markup:
 def _vertical_grid(scale: Axis, rows: int) -> Markup:
     """Ticks under lying bars. The last one is written, and of the others as many as have room."""
     height, last, parts = _ROW * rows, len(scale.ticks) - 1, []
-    widest = max(len(scale.write(tick)) for tick in scale.ticks) * _GLYPH
+    widest = max(len(scale.say(scale.top)), *(len(scale.write(tick)) for tick in scale.ticks)) * _GLYPH
     every = max(math.ceil(1.5 * widest * last / WIDTH), 1)
     for at, tick in enumerate(scale.ticks):
         x = _x(scale, tick)
         parts.append(element("line", x1=x, x2=x, y1=0, y2=height, class_="grid" if tick else "base"))
         if (last - at) % every == 0:
-            parts.append(element("text", scale.write(tick), x=x, y=height + 16, class_="soft end" if at == last else "soft middle" if at else "soft"))
+            parts.append(
+                element("text", scale.say(tick) if at == last else scale.write(tick), x=x, y=height + 16, class_="soft end" if at == last else "soft middle" if at else "soft")
+            )
     return join(parts)
 
 
@@ -192,7 +145,7 @@ def _column(bar: Bar, at: int, pitch: float, scale: Axis, *, written: bool, labe
     if not math.isfinite(bar.value):
         return label
     y, width = _y(scale, bar.value), min(pitch * 0.72, 44)
-    tip = element("title", f"{bar.label}: {scale.write(bar.value)}")
+    tip = element("title", f"{bar.label}: {scale.say(bar.value)}")
     column = element("rect", tip, x=middle - width / 2, y=y, width=width, height=_HEIGHT - _BOTTOM - y, class_="one")
     value = element("text", scale.write(bar.value), x=middle, y=y - 5, class_="middle") if written else Markup()
     return join((column, value, label))
@@ -222,7 +175,7 @@ def _line(line: Line, at: int, count: int, scale: Axis) -> Markup:
     pitch = (WIDTH - _LEFT - _RIGHT) / max(count, 1)
     points = [(_LEFT + pitch * (place + 0.5), _y(scale, value), value) if value is not None and math.isfinite(value) else None for place, value in enumerate(line.values[:count])]
     steps = "".join(f"{'L' if place and points[place - 1] else 'M'}{point[0]:.1f} {point[1]:.1f}" for place, point in enumerate(points) if point)
-    marks = (_mark(at, point[0], point[1], f"{line.name}: {scale.write(point[2])}") for point in points if point)
+    marks = (_mark(at, point[0], point[1], f"{line.name}: {scale.say(point[2])}") for point in points if point)
     return join((element("path", d=steps, class_=_SERIES[at % len(_SERIES)]) if steps else Markup(), *marks))
 
 
@@ -239,8 +192,8 @@ def _mark(at: int, x: float, y: float, tip: str) -> Markup:
 
 def _named(label: str, value: str, y: float) -> Markup:
     """The name of a row at the left and its value at the right, over the row."""
-    shown = element("text", value, x=WIDTH - 1, y=y + 14, class_="end")
-    return join((element("text", clip(label, WIDTH - 8 - len(value) * _GLYPH), x=2, y=y + 14), shown))
+    shown = element("text", value, x=WIDTH - 1, y=y + 14, class_="over end")
+    return join((element("text", clip(label, WIDTH - 8 - len(value) * _GLYPH), x=2, y=y + 14, class_="over"), shown))
 
 
 def _bar(bar: Bar, at: int, scale: Axis) -> Markup:
@@ -249,7 +202,7 @@ def _bar(bar: Bar, at: int, scale: Axis) -> Markup:
         return _named(bar.label, "", y)
     low, high = (value if value is not None and math.isfinite(value) else None for value in (bar.low, bar.high))
     ranged = low is not None and high is not None
-    written = scale.write(bar.value) + (f" ({scale.write(low)} to {scale.write(high)})" if low is not None and high is not None else "")
+    written = scale.say(bar.value) + (f" ({scale.write(low)} to {scale.write(high)})" if low is not None and high is not None else "")
     body = element("rect", element("title", f"{bar.label}: {written}"), x=1, y=y + 20, width=max(_x(scale, bar.value) - 1, 0), height=14, class_="one")
     whisker = _whisker(_x(scale, low or 0), _x(scale, high or 0), y + 27) if ranged else Markup()
     return join((_named(bar.label, written, y), body, whisker))
@@ -266,7 +219,7 @@ def _spread(item: Spread, at: int, scale: Axis) -> Markup:
     if not all(math.isfinite(value) for value in numbers):
         return _named(item.label, "", y)
     low, quarter, median, three_quarters, tail, high = (_x(scale, value) for value in numbers)
-    tip = element("title", f"{item.label}: {scale.write(item.low)} to {scale.write(item.high)}")
+    tip = element("title", f"{item.label}: {scale.write(item.low)} to {scale.say(item.high)}")
     box = element("rect", tip, x=quarter, y=y + 20, width=max(three_quarters - quarter, 1), height=14, class_="box")
     parts = (
         _whisker(low, high, y + 27),
@@ -274,4 +227,4 @@ def _spread(item: Spread, at: int, scale: Axis) -> Markup:
         element("line", x1=median, x2=median, y1=y + 18, y2=y + 36, class_="median"),
         element("circle", cx=tail, cy=y + 27, r=3.5, class_="two"),
     )
-    return join((_named(item.label, f"median {scale.write(item.median)}, p99 {scale.write(item.tail)}", y), *parts))
+    return join((_named(item.label, f"median {scale.write(item.median)}, p99 {scale.say(item.tail)}", y), *parts))

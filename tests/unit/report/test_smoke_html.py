@@ -99,6 +99,12 @@ def test_the_numbers_of_the_result_stand_in_the_tables() -> None:
     assert "SGLANG_PLUGINS=speculators_dspark python -m sglang.launch_server --model-path 'a folder/target' --tp-size 2" in page.text
 
 
+def test_parameters_are_read_by_name() -> None:
+    words = Page(smoke_html(everything())).text
+    assert "Parameters expect \u2013 modes eager, ragged servers.concurrency 8 servers.nodes.address host:1" in words
+    assert "image" not in words
+
+
 def test_each_prompt_of_each_mode_has_its_outcome() -> None:
     result = everything()
     page = Page(smoke_html(result))
