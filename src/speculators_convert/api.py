@@ -210,6 +210,8 @@ def smoke(reference: str | None = None, *, options: SmokeOptions | None = None, 
     from speculators_convert.smoke import pair, proof  # noqa: PLC0415
     from speculators_convert.smoke_result import SmokeOptions  # noqa: PLC0415
 
+    if settings is not None and options is not None and options.engine == "sglang":
+        raise UsageError("SGLang reads the files as they are", where="--set", measured="facts stated", expected="none", hint="normalize with --set first, and smoke the result")
     chosen = options or SmokeOptions()
     if reference is None:
         reference = str(pair.DRAFT)
@@ -217,10 +219,31 @@ def smoke(reference: str | None = None, *, options: SmokeOptions | None = None, 
     inspection = look(reference, settings=settings)
     refuse_errors(inspection)
     result = proof.prove(inspection.spec, inspection.checkpoint, inspection.source, chosen, progress)
+    if result.servers:
+        result = _with_anchor_probe(result, inspection, chosen, progress)
     stated = settings.model_dump(mode="json", exclude_none=True) if settings else {}
     made = datetime.now(tz=UTC).isoformat(timespec="seconds")
     recorded = {"parameters": {**result.parameters, "settings": stated}, "environment": {**result.environment, "created": made}, "geometry": geometry.block(inspection.spec)}
     return result.model_copy(update=recorded)
+
+
+def _with_anchor_probe(result: SmokeResult, inspection: Inspection, options: SmokeOptions, progress: Progress) -> SmokeResult:
+    """Acceptance of a flipped anchor can pass any floor: the probe's own comparison of both layouts is a claim of the run."""
+    from speculators_convert.errors import SmokeError  # noqa: PLC0415
+    from speculators_convert.probe import prove  # noqa: PLC0415
+    from speculators_convert.probe_result import ProbeOptions  # noqa: PLC0415
+    from speculators_convert.smoke import proof  # noqa: PLC0415
+    from speculators_convert.smoke_result import Comparison  # noqa: PLC0415
+
+    asked = ProbeOptions(target=options.target, dtype=options.dtype, device=options.device, facts=("anchor",))
+    try:
+        found = prove.prove(inspection.spec, inspection.checkpoint, inspection.source, asked, progress)
+    except SmokeError as error:
+        return result.model_copy(update={"environment": {**result.environment, "anchor probe": f"not run: {error}"}})
+    measured = "; ".join(found.reasons)
+    claim = Comparison(name="anchor: no other layout drafts better than the file's", holds=not found.contradicts, measured=measured, expected="no contradiction by the probe")
+    verdict, reasons = proof.judge(comparisons := (*result.comparisons, claim))
+    return result.model_copy(update={"comparisons": comparisons, "verdict": verdict, "reasons": reasons})
 
 
 def probe(reference: str, *, options: ProbeOptions | None = None, settings: Settings | None = None, progress: Progress = no_progress) -> ProbeResult:

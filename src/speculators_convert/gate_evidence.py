@@ -10,7 +10,7 @@ from speculators_convert.evidence_files import EvidenceFile
 from speculators_convert.gate_codes import reason
 from speculators_convert.model import canonical_json, sha256_hex
 from speculators_convert.policies import EvidenceRule
-from speculators_convert.smoke_result import CheckpointDigest, ModeResult, SmokeResult
+from speculators_convert.smoke_result import CheckpointDigest, Equivalence, ModeResult, SmokeResult
 from speculators_convert.verdict import Acceptance, Reason
 from speculators_convert.version import __version__
 
@@ -88,7 +88,7 @@ def _failed(result: SmokeResult, rule: EvidenceRule) -> Iterator[Row]:
         yield "GATE014", "no mode ran", "0 modes", "at least one"
     yield from _differing(result, rule)
     for mode in result.modes:
-        yield from _mode_failed(f"{mode.mode} TP {mode.tp}", mode, rule)
+        yield from _mode_failed(mode.name, mode, rule)
 
 
 def _differing(result: SmokeResult, rule: EvidenceRule) -> Iterator[Row]:
@@ -99,20 +99,25 @@ def _differing(result: SmokeResult, rule: EvidenceRule) -> Iterator[Row]:
     if result.modes and not greedy:
         yield "GATE015", "no greedy run was compared with the target's own output", "sampled runs only", "at least one greedy run"
     for mode in greedy:
-        ties = next((item.ties for item in result.equivalence if (item.mode, item.tp) == (mode.mode, mode.tp) and item.defects == 0), 0)
+        ties = next((item.ties for item in result.equivalence if _judges(item, mode) and item.defects == 0), 0)
         allowed = ties if rule.equivalence == "ties" else 0
         if mode.exact + allowed < mode.total:
             measured, expected = f"{mode.exact} of {mode.total} exact, {ties} ties", f"{mode.total} of {mode.total} exact{' or ties' if rule.equivalence == 'ties' else ''}"
-            yield "GATE015", f"{mode.mode} TP {mode.tp}: drafted output differs from the target's own", measured, expected
+            yield "GATE015", f"{mode.name}: drafted output differs from the target's own", measured, expected
     for mode in result.modes:
-        judged = [item for item in result.sampled if (item.mode, item.tp, item.temperature) == (mode.mode, mode.tp, mode.temperature)]
+        judged = [item for item in result.sampled if (item.mode, item.tp, item.concurrency, item.temperature) == (mode.mode, mode.tp, mode.concurrency, mode.temperature)]
         if mode.temperature > 0 and not any(item.p_value >= item.level for item in judged):
             yield (
                 "GATE015",
-                f"{mode.mode} TP {mode.tp}: sampled output was not shown to follow the target's distribution",
+                f"{mode.name}: sampled output was not shown to follow the target's distribution",
                 ", ".join(f"p {item.p_value:.2g}" for item in judged) or "no test",
                 "p at least the test's level",
             )
+
+
+def _judges(item: Equivalence, mode: ModeResult) -> bool:
+    """Whether `item` compares this very run with ordinary decoding."""
+    return item.against == "plain" and (item.mode, item.tp, item.concurrency) == (mode.mode, mode.tp, mode.concurrency)
 
 
 def _mode_failed(name: str, mode: ModeResult, rule: EvidenceRule) -> Iterator[Row]:

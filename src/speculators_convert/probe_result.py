@@ -19,6 +19,7 @@ class ProbeOptions(Model):
     prompts: tuple[str, ...] = Field(default=(), description="Prompt files; without one the built-in texts, through the target's tokenizer")
     dtype: str | None = Field(default=None, description="float32 on a CPU whatever the file says; the file's own on CUDA")
     device: str | None = None
+    facts: tuple[str, ...] = Field(default=(), description="Only readings that differ in one of these facts; all when empty")
 
 
 class HypothesisResult(Model):

@@ -15,11 +15,35 @@ class Prompt(Model):
     reference_output_ids: tuple[int, ...] | None = None
 
 
+class Nodes(Model):
+    """This machine's place among several that serve one model together."""
+
+    count: int = Field(ge=2)
+    rank: int = Field(ge=0)
+    address: str = Field(description="HOST:PORT of node 0, the same on all")
+
+
+class ServerOptions(Model):
+    """Choices for an engine that is a server; None is decided from the machine."""
+
+    attention_backend: str | None = None
+    draft_attention_backend: str | None = None
+    words: tuple[str, ...] = Field(default=(), description="Further words of each server's command line")
+    concurrency: int = Field(default=8, ge=2, description="Requests at once in the second pass over the prompts")
+    sampling_temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False, description="Of the sampled requests beside the greedy ones")
+    control: bool = Field(default=True, description="Also serve the null draft, under deterministic inference where the device has it")
+    parallel: int | None = Field(default=None, ge=1, description="Servers at once; as many as memory and cores allow when None")
+    image: str | None = Field(default=None, description="Image file to ask a multimodal target about")
+    nodes: Nodes | None = None
+    out: str | None = Field(default=None, description="Folder of logs and rows, from which an interrupted run goes on")
+
+
 class SmokeOptions(Model):
     """What a user may choose; None is decided from the machine and the checkpoint."""
 
     target: str | None = None
-    engine: str = "reference"
+    engine: str = Field(default="auto", description="auto, reference or sglang")
+    servers: ServerOptions = ServerOptions()
     modes: tuple[str, ...] = ("eager",)
     tp: int = Field(default=1, ge=1)
     prompts: str | None = Field(default=None, description="Prompt file; without it the built-in texts, through the target's tokenizer")
@@ -27,7 +51,7 @@ class SmokeOptions(Model):
     batch_size: int = Field(default=1, ge=1)
     temperature: float = Field(default=0, ge=0, allow_inf_nan=False, description="0 is greedy; else both models are sampled at this temperature")
     seed: int = Field(default=0, ge=0)
-    timeout_seconds: float = Field(default=3600, gt=0, description="After which the processes of a tensor-parallel run are ended")
+    timeout_seconds: float = Field(default=3600, gt=0, description="After which the processes of a tensor-parallel run, or a server, are ended")
     dtype: str | None = Field(default=None, description="float32 on a CPU whatever the file says; the file's own on CUDA")
     device: str | None = None
     floor: float = 1.3
@@ -46,7 +70,8 @@ class SmokeConfig(Model):
     batch_size: int = Field(default=1, ge=1, description="Requests that share one step")
     temperature: float = Field(default=0, ge=0, allow_inf_nan=False, description="0 is greedy")
     seed: int = Field(default=0, ge=0, description="Request i is sampled with seed + i")
-    timeout_seconds: float = Field(default=3600, gt=0, description="Of a tensor-parallel run")
+    timeout_seconds: float = Field(default=3600, gt=0, description="Of a tensor-parallel run; of a server from its start to its last answer")
+    servers: ServerOptions = ServerOptions()
     dtype: str = "float32"
     device: str = "cpu"
     floor: float = Field(default=1.3, description="Acceptance length under which the run fails")
@@ -63,6 +88,11 @@ class PromptOutcome(Model):
     output_tokens: int
     verify_steps: int
     accepted_tokens: int
+
+
+def run_name(mode: str, tp: int, concurrency: int = 1, temperature: float = 0) -> str:
+    """How comparisons call a run."""
+    return f"{mode} tp {tp}" + (f", {concurrency} at once" if concurrency > 1 else "") + (", sampled" if temperature else "")
 
 
 class ModeResult(Model):
@@ -83,6 +113,11 @@ class ModeResult(Model):
     seconds: float
     target_only_seconds: float
     outcomes: tuple[PromptOutcome, ...]
+
+    @property
+    def name(self) -> str:
+        """Mode, degree, and what else sets this row apart."""
+        return run_name(self.mode, self.tp, self.concurrency, self.temperature)
 
 
 class Split(Model):
@@ -119,6 +154,7 @@ class Sampled(Model):
 
     mode: str
     tp: int
+    concurrency: int = 1
     temperature: float
     seed: int
     tokens: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,8 @@ def prove(spec: DraftSpec, checkpoint: Checkpoint, source: Source, options: Prob
     progress(0, 1, "loading the target")
     target = load_target(place.target, known(spec.target_layer_ids, "target_layer_ids"), where)
     question = ask(spec, _block_size(checkpoint), target_facts(target, place.target))
+    if options.facts:
+        question = replace(question, others=tuple(item for item in question.others if item.fact in options.facts))
     fit.demand_fit(question.stated.reading.spec, target)
     prompts = _prompts(options, place.target)
     fit.demand_tokens([prompt.input_ids for prompt in prompts], target)

@@ -18,6 +18,11 @@ def smoke_lines(result: SmokeResult) -> Iterator[str]:
     for mode in result.modes:
         yield ""
         yield from _mode(mode)
+    if result.servers:
+        yield ""
+    for server in result.servers:
+        memory = f", {server.memory_bytes / 1e9:.1f} GB" if server.memory_bytes else ""
+        yield f"server {server.name}: up after {server.start_seconds:.1f} s, asked for {server.asked_seconds:.1f} s{memory}, {server.log}"
     if result.comparisons:
         yield ""
     for item in result.comparisons:
@@ -28,7 +33,8 @@ def smoke_lines(result: SmokeResult) -> Iterator[str]:
 
 def _mode(mode: ModeResult) -> Iterator[str]:
     tokens = sum(outcome.output_tokens for outcome in mode.outcomes)
-    yield f"{mode.mode}, TP {mode.tp}: acceptance length {mode.acceptance_length:.3f} ({mode.accepted_tokens} accepted + {mode.verify_steps} bonus, {mode.verify_steps} steps)"
-    yield f"  exact {mode.exact} of {mode.total} prompts, {tokens} tokens, {mode.seconds:.1f} s drafted, {mode.target_only_seconds:.1f} s target only"
+    yield f"{mode.name}: acceptance length {mode.acceptance_length:.3f} ({mode.accepted_tokens} accepted + {mode.verify_steps} bonus, {mode.verify_steps} steps)"
+    exact = "" if mode.temperature else f"exact {mode.exact} of {mode.total} prompts, "
+    yield f"  {exact}{tokens} tokens" + (f", {mode.seconds:.1f} s drafted, {mode.target_only_seconds:.1f} s target only" if mode.seconds else "")
     for position, share in enumerate(mode.acceptance_by_position, 1):
         yield f"  position {position}  {share:6.1%}  {'#' * round(share * _BAR)}"

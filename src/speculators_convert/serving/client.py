@@ -87,6 +87,10 @@ class Client:
         found: dict[str, Any] = self._send("GET", "/server_info", None).json()
         return found
 
+    def context_tokens(self) -> int:
+        """Tokens that a request may have, prompt and output together."""
+        return int(self._send("GET", "/v1/models", None).json()["data"][0]["max_model_len"])
+
     def _post(self, path: str, body: object) -> Any:
         return self._send("POST", path, body).json()
 

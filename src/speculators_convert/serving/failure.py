@@ -8,7 +8,7 @@ from pathlib import Path
 
 MAX_LOG_BYTES = 64 * 1024 * 1024
 _STAGES = (
-    ("server_args=ServerArgs", "starting its processes"),
+    ("server_args=", "starting its processes"),
     ("Init torch distributed begin", "joining its ranks"),
     ("Load weight begin", "loading the target's weights"),
     ("KV Cache is allocated", "allocating the KV pool"),

@@ -23,6 +23,7 @@ from speculators_convert.serving.failure import Failure, read
 from speculators_convert.serving.ports import free_ports
 
 POLL_SECONDS, END_SECONDS, ATTEMPTS = 0.25, 40.0, 3
+_TELLING = ("SGLANG_", "CUDA_VISIBLE_DEVICES", "SPEC_CONVERT_SGLANG", "TRITON_INTERPRET", "NCCL_")
 
 
 class ServerFailedError(SmokeError):
@@ -75,6 +76,8 @@ class Running:
     start_seconds: float
     process: subprocess.Popen[bytes]
     deadline: float
+    variables: dict[str, str]
+    """Those of its environment that choose how it serves."""
 
     def check(self) -> None:
         """`ServerFailedError` when the server is gone."""
@@ -119,11 +122,11 @@ def running(config: ServerConfig, log: Path, *, timeout: float, live: Live | Non
 @contextlib.contextmanager
 def _started(config: ServerConfig, log: Path, deadline: float, timeout: float, live: Live) -> Iterator[Running]:
     ports = Ports(*free_ports(2))
-    command, mark = words(config, ports), uuid.uuid4().hex
+    command, environment, mark = words(config, ports), surroundings(config), uuid.uuid4().hex
     log.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with log.open("wb") as output:
-        process = live.start([sys.executable, guard.__file__, str(os.getpid()), mark, *command], surroundings(config), output)
+        process = live.start([sys.executable, guard.__file__, str(os.getpid()), mark, *command], environment, output)
     client = Client(ports.http, timeout)
     try:
         while not client.healthy():
@@ -132,11 +135,15 @@ def _started(config: ServerConfig, log: Path, deadline: float, timeout: float, l
             if time.monotonic() > deadline:
                 raise failed(config, log, f"no answer after {timeout:g} s")
             time.sleep(POLL_SECONDS)
-        yield Running(config, client, tuple(command), log, time.monotonic() - began, process, deadline)
+        yield Running(config, client, tuple(command), log, time.monotonic() - began, process, deadline, _telling(environment))
     finally:
         client.close()
         _end(process, mark)
         live.forget(process)
+
+
+def _telling(environment: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in sorted(environment.items()) if name.startswith(_TELLING)}
 
 
 def failed(config: ServerConfig, log: Path, measured: str, during: str | None = None) -> ServerFailedError:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from speculators_convert.smoke.equivalence import judge, report
-from speculators_convert.smoke_result import Comparison, Equivalence, ModeResult, Prompt, PromptOutcome, Sampled
+from speculators_convert.smoke_result import Comparison, Equivalence, ModeResult, Prompt, PromptOutcome, Sampled, run_name
 
 __all__ = ["Drafted", "Progress", "equal_to_each_other", "equal_to_plain", "equal_to_recorded", "judge", "lossless", "outcome", "report"]
 Progress = Callable[[int, int, str], None]
@@ -24,11 +24,13 @@ class Drafted:
     tokens: tuple[tuple[int, ...], ...]
     accepted: tuple[tuple[int, ...], ...]
     seconds: float
+    concurrency: int = 1
+    server: str | None = None
 
     @property
     def name(self) -> str:
         """Mode and degree, as comparisons call them."""
-        return f"{self.mode} tp {self.tp}"
+        return run_name(self.mode, self.tp, self.concurrency, self.temperature)
 
     def against(self, plain: Sequence[Sequence[int]], plain_seconds: float) -> ModeResult:
         """The mode's numbers, with outputs compared to target-only decoding."""
@@ -39,6 +41,8 @@ class Drafted:
             mode=self.mode,
             tp=self.tp,
             temperature=self.temperature,
+            concurrency=self.concurrency,
+            server=self.server,
             acceptance_length=(total + steps) / steps if steps else 1.0,
             acceptance_by_position=tuple(sum(count > position for count in counts) / max(steps, 1) for position in range(self.gamma)),
             verify_steps=steps,
@@ -63,13 +67,13 @@ def outcome(index: int, tokens: Sequence[int], accepted: Sequence[int], plain: S
 
 def equal_to_plain(item: Equivalence) -> Comparison:
     """Greedy output against target-only decoding; ties are not counted against it."""
-    name, total = f"{item.mode} tp {item.tp}: drafted greedy equals target-only greedy", item.exact + item.ties + item.defects
+    name, total = f"{run_name(item.mode, item.tp, item.concurrency)}: drafted greedy equals target-only greedy", item.exact + item.ties + item.defects
     return Comparison(name=name, holds=item.defects == 0, measured=f"{item.exact} exact, {item.ties} ties, {item.defects} defects", expected=f"0 defects of {total} prompts")
 
 
 def lossless(item: Sampled) -> Comparison:
     """Sampled output against the target's distribution."""
-    name = f"{item.mode} tp {item.tp}: sampled tokens follow the target's distribution"
+    name = f"{run_name(item.mode, item.tp, item.concurrency)}: sampled tokens follow the target's distribution"
     measured = f"p = {item.p_value:.3g} over {item.tokens} tokens (Kolmogorov-Smirnov)"
     return Comparison(name=name, holds=item.p_value >= item.level, measured=measured, expected=f"p of at least {item.level}")
 

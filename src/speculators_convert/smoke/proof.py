@@ -13,42 +13,65 @@ from speculators_convert.errors import SmokeError, SourceError, UsageError
 from speculators_convert.smoke import reference
 from speculators_convert.smoke.compare import Progress
 from speculators_convert.smoke.prompts import read_prompts
-from speculators_convert.smoke_result import Comparison, ModeResult, Prompt, SmokeConfig, SmokeOptions, SmokeResult
+from speculators_convert.smoke_result import Comparison, ModeResult, Prompt, ServerOptions, SmokeConfig, SmokeOptions, SmokeResult
 from speculators_convert.sources import LocalSource, Source, local_folder
 from speculators_convert.sources.hub import parse_reference
 from speculators_convert.spec import DraftSpec
 from speculators_convert.version import __version__
 
 DEFAULT_PROMPTS = Path(__file__).parent / "prompts.jsonl"
-ENGINES = ("reference",)
+_COPIED = ("engine", "modes", "tp", "max_new_tokens", "batch_size", "temperature", "seed", "timeout_seconds", "floor", "expect", "servers")
+ENGINES = ("auto", "reference", "sglang")
 
 
 def prove(spec: DraftSpec, checkpoint: Checkpoint, source: Source, options: SmokeOptions, progress: Progress) -> SmokeResult:
     """The result of one run; verdict `not-run`, with the reason, when the engine could not be started."""
     if options.engine not in ENGINES:
         raise UsageError("there is no such engine", where="--engine", measured=options.engine, expected="one of " + ", ".join(ENGINES))
-    result = partial(SmokeResult, tool_version=__version__, checkpoint=checkpoint_digest(source, checkpoint), engine=options.engine, engine_reason="stated")
+    engine, why = pick_engine(options)
+    options = options.model_copy(update={"engine": engine})
+    own = checkpoint_digest(source, checkpoint)
+    result = partial(SmokeResult, tool_version=__version__, checkpoint=own, engine=engine, engine_reason=why)
     try:
         target = target_folder(spec, source, options.target)
         config = configure(spec, source, target, options)
-        run = reference.run(config, spec, source, target, _prompts(options, target, config.dtype), progress)
+        opened = LocalSource(target)
+        theirs = checkpoint_digest(opened, collect(opened, payloads=()))
+        prompts = _prompts(options, target, config.dtype)
+        if engine == "sglang":
+            from speculators_convert.smoke.sglang import backend  # noqa: PLC0415
+
+            run = backend.run(config, spec, source, target, prompts, progress, (own.digest, theirs.digest))
+        else:
+            run = reference.run(config, spec, source, target, prompts, progress)
     except SmokeError as error:
         reason = "; ".join(text for text in (str(error), error.hint) if text)
         return result(target=None, environment={}, parameters=options.model_dump(mode="json"), modes=(), comparisons=(), verdict="not-run", reasons=(reason,))
-    opened = LocalSource(target)
     comparisons = (*run.comparisons, *_bounds(run.modes, config))
     verdict, reasons = judge(comparisons)
     return result(
-        target=checkpoint_digest(opened, collect(opened, payloads=())),
+        target=theirs,
         environment=run.environment,
         parameters=config.model_dump(mode="json"),
         modes=run.modes,
         equivalence=run.equivalence,
         comparisons=comparisons,
         sampled=run.sampled,
+        servers=run.servers,
         verdict=verdict,
         reasons=reasons,
     )
+
+
+def pick_engine(options: SmokeOptions) -> tuple[str, str]:
+    """The engine, and why: SGLang where it and a CUDA device are there, unless one is stated."""
+    if options.engine != "auto":
+        return options.engine, "stated"
+    if find_spec("sglang") is None:
+        return "reference", "SGLang is not installed"
+    if options.device == "cpu" or _device() == "cpu":
+        return "reference", "SGLang is installed, but no CUDA device is used"
+    return "sglang", "SGLang is installed and there is a CUDA device"
 
 
 def judge(comparisons: Sequence[Comparison]) -> tuple[str, tuple[str, ...]]:
@@ -82,7 +105,7 @@ def target_folder(spec: DraftSpec, source: Source, stated: str | None) -> Path:
 def _bounds(modes: tuple[ModeResult, ...], config: SmokeConfig) -> tuple[Comparison, ...]:
     found = []
     for mode in modes:
-        name, length = f"{mode.mode} tp {mode.tp}", mode.acceptance_length
+        name, length = mode.name, mode.acceptance_length
         found.append(Comparison(name=f"{name}: tokens were drafted", holds=mode.drafted_tokens > 0, measured=str(mode.drafted_tokens), expected="more than 0"))
         found.append(Comparison(name=f"{name}: acceptance length reaches the floor", holds=length >= config.floor, measured=f"{length:.3f}", expected=f"at least {config.floor}"))
         if config.expect is not None:
@@ -100,8 +123,19 @@ def configure(spec: DraftSpec, source: Source, target: Path, options: SmokeOptio
         raise SmokeError("the reference engine needs " + " and ".join(missing), hint='pip install "speculators-convert[engine]"')
     device = options.device or _device()
     dtype = options.dtype or ("float32" if device == "cpu" or spec.dtype not in ("float32", "bfloat16") else spec.dtype)
-    chosen = {name: getattr(options, name) for name in ("engine", "modes", "tp", "max_new_tokens", "batch_size", "temperature", "seed", "timeout_seconds", "floor", "expect")}
+    chosen = {
+        name: getattr(options, name) for name in ("engine", "modes", "tp", "max_new_tokens", "batch_size", "temperature", "seed", "timeout_seconds", "floor", "expect", "servers")
+    }
+    if options.engine == "sglang":
+        chosen["servers"] = _with_backends(options, device)
     return SmokeConfig(draft=source.id.name, target=str(target), dtype=dtype, device=device, **chosen)
+
+
+def _with_backends(options: SmokeOptions, device: str) -> ServerOptions:
+    """The attention back ends that are stated, else those that fit the device."""
+    own = "torch_native" if device == "cpu" else "triton"
+    found = options.servers
+    return found.model_copy(update={"attention_backend": found.attention_backend or own, "draft_attention_backend": found.draft_attention_backend or own})
 
 
 def _device() -> str:

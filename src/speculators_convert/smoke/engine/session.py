@@ -49,12 +49,12 @@ def run(config: SmokeConfig, spec: DraftSpec, source: Source, folder: Path, prom
     weights = load.read_weights(spec, source, where)
     draft = Draft(Reading(spec), weights, target.shared, _vocabulary(spec, rank))
     with threads(target.parameter_count() if rank.device == "cpu" else None):
-        plain, seconds = _plain(target, requests, config, progress)
-        drafted = [_mode(draft, target, requests, config, mode, progress) for mode in config.modes]
+        plain, seconds = plain_outputs(target, requests, config, progress)
+        drafted = [drafted_outputs(draft, target, requests, config, mode, progress) for mode in config.modes]
         single = []
         if rank.world > 1:
             alone = config.model_copy(update={"tp": 1})
-            single = [_mode(Draft(Reading(spec), weights, target.shared), target, requests, alone, config.modes[0], progress)]
+            single = [drafted_outputs(Draft(Reading(spec), weights, target.shared), target, requests, alone, config.modes[0], progress)]
         modes = tuple(item.against(plain, seconds) for item in drafted)
         equivalence, sampled = tuple[Equivalence, ...](), tuple[Sampled, ...]()
         if config.temperature:
@@ -88,7 +88,8 @@ def _vocabulary(spec: DraftSpec, rank: Rank) -> Vocabulary:
     return tp.Sharded(rank.index, rank.world, known(spec.draft_vocab_size, "draft_vocab_size")) if rank.world > 1 else Whole()
 
 
-def _plain(target: Target, requests: Requests, config: SmokeConfig, progress: Progress) -> tuple[list[list[int]], float]:
+def plain_outputs(target: Target, requests: Requests, config: SmokeConfig, progress: Progress) -> tuple[list[list[int]], float]:
+    """Target-only greedy tokens of each request, and the seconds that they took."""
     began, limits, outputs = time.perf_counter(), loop.Limits(config.max_new_tokens, target.stop_ids()), []
     for done, request in enumerate(requests):
         progress(done, len(requests), "target only")
@@ -96,7 +97,7 @@ def _plain(target: Target, requests: Requests, config: SmokeConfig, progress: Pr
     return outputs, time.perf_counter() - began
 
 
-def _mode(draft: Draft, target: Target, requests: Requests, config: SmokeConfig, mode: str, progress: Progress) -> Drafted:
+def drafted_outputs(draft: Draft, target: Target, requests: Requests, config: SmokeConfig, mode: str, progress: Progress) -> Drafted:
     """One mode over all requests, `batch_size` at a time. The clock starts after a capture, as in a server."""
     limits, runs = loop.Limits(config.max_new_tokens, target.stop_ids()), list[loop.Generation]()
     width = min(config.batch_size, len(requests)) if target.ragged else 1

@@ -1,0 +1,158 @@
+"""`--engine sglang`: plan the servers, ask them, measure the reference engine beside them, and say what all of it proves."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+
+from speculators_convert.errors import SmokeError, UsageError
+from speculators_convert.serving import devices
+from speculators_convert.serving.config import ServerConfig
+from speculators_convert.serving.process import ServerFailedError, require_sglang
+from speculators_convert.smoke.compare import Progress
+from speculators_convert.smoke.null_draft import write_null_draft
+from speculators_convert.smoke.sglang import claims, fleet, plan
+from speculators_convert.smoke.sglang.ask import Rows
+from speculators_convert.smoke.sglang.store import Store
+from speculators_convert.smoke_result import Comparison, EngineRun, Equivalence, ModeResult, Prompt, Sampled, SmokeConfig
+from speculators_convert.sources import LocalSource, Source, local_folder
+from speculators_convert.spec import AttentionKind, DraftSpec, known
+
+MODES = ("eager", "graph")
+_DISTRIBUTIONS = ("sglang", "torch", "transformers", "flashinfer-python", "triton", "speculators-convert")
+
+
+def run(config: SmokeConfig, spec: DraftSpec, source: Source, target: Path, prompts: Sequence[Prompt], progress: Progress, digests: Sequence[str]) -> EngineRun:
+    """All servers of the plan over `prompts`. Servers that fail are claims that do not hold; `SmokeError` where none can be started at all.
+
+    `digests` are those of draft and target: rows in the run's folder count for these bytes only.
+    """
+    require_sglang()
+    _demand(config)
+    gamma = known(spec.gamma, "gamma")
+    with _folder(config) as folder:
+        store = Store(folder, digests)
+        null = _null_draft(config, spec, source, target, folder, digests)
+        served = _with_long_context(prompts, spec, target, config)
+        servers = plan.servers(config, plan.Folders(str(target), str(_draft_folder(source)), str(null) if null else None), gamma, served)
+        outcome = fleet.run(servers, config, served, store, progress)
+        found = _Judged(config, spec, gamma, served, servers, outcome.rows)
+        found.failures(outcome.failures)
+        if not outcome.failures:
+            found.judge(source, target, progress)
+        if outcome.failures and config.servers.out is None:
+            kept = Path(tempfile.mkdtemp(prefix="spec-convert-logs-"))
+            shutil.copytree(folder / "logs", kept / "logs")
+            found.environment["logs"] = str(kept / "logs")
+    return EngineRun(
+        modes=tuple(found.modes),
+        environment={**environment(config), **found.environment},
+        comparisons=tuple(found.comparisons),
+        equivalence=tuple(found.equivalence),
+        sampled=tuple(found.sampled),
+        servers=tuple(outcome.rows[server.name].record for server in servers if server.name in outcome.rows),
+    )
+
+
+class _Judged:
+    """The claims of one run, collected."""
+
+    def __init__(self, config: SmokeConfig, spec: DraftSpec, gamma: int, prompts: Sequence[Prompt], servers: Sequence[ServerConfig], rows: Mapping[str, Rows]) -> None:
+        self._config, self._spec, self._gamma, self._prompts, self._servers, self._rows = config, spec, gamma, prompts, servers, rows
+        self.modes, self.comparisons, self.equivalence, self.sampled = list[ModeResult](), list[Comparison](), list[Equivalence](), list[Sampled]()
+        self.environment = dict[str, str]()
+
+    def failures(self, failed: Sequence[ServerFailedError]) -> None:
+        """A server that failed is a claim that does not hold."""
+        for error in failed:
+            measured = "; ".join(text for text in (error.what, error.hint) if text)
+            self.comparisons.append(Comparison(name=f"{error.where}: loads and answers", holds=False, measured=measured, expected="a server that loads and answers"))
+
+    def judge(self, source: Source, target: Path, progress: Progress) -> None:
+        """All claims of servers that all answered."""
+        from speculators_convert.smoke.sglang.judge import Judge  # noqa: PLC0415
+
+        self.comparisons += [claims.serves(server, self._rows[server.name]) for server in self._servers]
+        judge = Judge(self._config, self._gamma, self._prompts, self._servers, self._rows)
+        reference = judge.reference(self._spec, source, target, progress)
+        if isinstance(reference, str):
+            self.environment["reference engine"] = f"not run: {reference}"
+        self.modes += judge.modes
+        self.comparisons += judge.comparisons
+        self.equivalence += judge.equivalence
+        self.sampled += judge.sampled
+
+
+def environment(config: SmokeConfig) -> dict[str, str]:
+    """Versions, and the GPU with its driver."""
+    found = {}
+    for name in _DISTRIBUTIONS:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    gpus = devices.gpus() if config.device != "cpu" else ()
+    if gpus:
+        found |= {"gpu": ", ".join(sorted({gpu.name for gpu in gpus})), "gpus": str(len(gpus)), "driver": gpus[0].driver, "compute capability": gpus[0].capability}
+    return {**found, "device": config.device, "dtype": config.dtype}
+
+
+def _demand(config: SmokeConfig) -> None:
+    for mode in config.modes:
+        if mode not in MODES:
+            raise UsageError("the engine has no such mode", where="--modes", measured=mode, expected=", ".join(MODES))
+        if mode == "graph" and config.device == "cpu":
+            raise UsageError("SGLang captures no graph on a CPU", where="--modes", measured=mode, expected="eager", hint="run on a GPU, or with --modes eager")
+    count = len(devices.gpus())
+    nodes = config.servers.nodes.count if config.servers.nodes else 1
+    if config.device != "cpu" and config.tp > count * nodes:
+        raise SmokeError("there are fewer CUDA devices than ranks", where="--tp", measured=f"{count * nodes} devices", expected=str(config.tp), hint="use a smaller --tp")
+
+
+@contextmanager
+def _folder(config: SmokeConfig) -> Iterator[Path]:
+    """`--out`, which stays, or a folder of its own, which goes."""
+    if config.servers.out is not None:
+        yield Path(config.servers.out)
+        return
+    with tempfile.TemporaryDirectory(prefix="spec-convert-smoke-") as name:
+        yield Path(name)
+
+
+def _null_draft(config: SmokeConfig, spec: DraftSpec, source: Source, target: Path, folder: Path, digests: Sequence[str]) -> Path | None:
+    """The control's draft, made once for each pair."""
+    if not config.servers.control:
+        return None
+    out = folder / f"null-draft-{digests[0][:12]}-{digests[1][:12]}"
+    return out if out.is_dir() else write_null_draft(spec, source, target, out)
+
+
+def _draft_folder(source: Source) -> Path:
+    """Where SGLang finds the draft."""
+    if isinstance(source, LocalSource):
+        return source.root
+    return local_folder(f"hf:{source.id.name}@{source.id.revision}" if source.id.revision else source.id.name)
+
+
+def _with_long_context(prompts: Sequence[Prompt], spec: DraftSpec, target: Path, config: SmokeConfig) -> tuple[Prompt, ...]:
+    """The prompts, and for a draft with sliding layers one that goes past the window where none does: others strung together."""
+    window = spec.sliding_window if AttentionKind.SLIDING in (spec.layer_types or ()) else None
+    room = _positions(target) - config.max_new_tokens - 2 * known(spec.query_slots, "block_size")
+    if window is None or any(len(prompt.input_ids) > window for prompt in prompts) or room <= window:
+        return tuple(prompts)
+    ids = [token for prompt in prompts for token in prompt.input_ids]
+    while len(ids) < room:
+        ids += ids
+    return (*prompts, Prompt(input_ids=tuple(ids[: min(room, 2 * window)])))
+
+
+def _positions(target: Path) -> int:
+    """Positions of the target; enough when it states none."""
+    from transformers import AutoConfig  # noqa: PLC0415
+
+    config = AutoConfig.from_pretrained(target, trust_remote_code=False, local_files_only=True).get_text_config(decoder=True)
+    return int(getattr(config, "max_position_embeddings", None) or 1 << 20)
