@@ -8,6 +8,6 @@ if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
     exit 0
 fi
 export DEBIAN_FRONTEND=noninteractive
-if ! { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium chromium-driver fonts-dejavu-core; } >/dev/null 2>&1; then
+if ! { timeout 120 apt-get -qq update && timeout 600 apt-get -qq install -y --no-install-recommends chromium chromium-driver fonts-dejavu-core; } >/dev/null 2>&1; then
     echo "chromium could not be installed: the tests of report pages in a browser are skipped" >&2
 fi

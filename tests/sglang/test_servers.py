@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from sglang_harness.environment import TRAINED, Site
+from sglang_harness.environment import LIBRARY, TRAINED, Site
 from sglang_harness.server import Answer, Server, serve
 
+from speculators_convert import api
 from speculators_convert.layouts.native_config import native_config
 from speculators_convert.model import pretty_json
 from speculators_convert.sglang_plugin.preflight import read_draft
@@ -25,6 +26,9 @@ EXPECTED = [item["greedy_output_ids_float32"] for item in PROMPTS]
 ACCEPTANCE = {"tiny-anchor-full-vanilla": 2.57, "tiny-bonus-reduced-vanilla": 2.55, "tiny-anchor-reduced-gated": 2.58, "tiny-sliding-causal": 2.01, "tiny-sliding-noncausal": 2.38}
 """The tables of fixtures/README.md, row "right"."""
 TOLERANCE = 0.02
+RECURRENT, RECURRENT_TARGET = LIBRARY / "0.9.0/rnn-bonus-reduced", LIBRARY / "target"
+RECURRENT_INPUTS = [[3 + (start * 7 + step * step) % 93 for step in range(8 + start)] for start in range(10)]
+"""Prompts for the recurrent head, whose pair is untrained and has 96 tokens."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,8 @@ class Served:
     """What was drafted, by request."""
 
 
-def _ask(server: Server, record: Path) -> Served:
-    greedy, cold, warm = server.generate(INPUTS), server.generate(INPUTS[:8], temperature=1e-3), server.generate(INPUTS[:6], temperature=1.0)
+def _ask(server: Server, record: Path, inputs: list[list[int]]) -> Served:
+    greedy, cold, warm = server.generate(inputs), server.generate(inputs[:8], temperature=1e-3), server.generate(inputs[:6], temperature=1.0)
     blocks: dict[str, list[dict]] = {}
     for line in record.read_text().splitlines():
         block = json.loads(line)
@@ -71,7 +75,7 @@ class Fleet:
     def _run(self, name: str, draft: Path, options: dict) -> Served:
         record = self._folder / f"{name}.jsonl"
         with serve(self._site, draft, self._folder / f"{name}.log", DRAFT_RECORD=str(record), **options) as server:
-            return _ask(server, record)
+            return _ask(server, record, RECURRENT_INPUTS if name == "recurrent" else INPUTS)
 
 
 def _native_folder(draft: Path, folder: Path) -> Path:
@@ -82,6 +86,12 @@ def _native_folder(draft: Path, folder: Path) -> Path:
     return folder
 
 
+def _rank_files(draft: Path, folder: Path) -> Path:
+    """What `normalize --tp 2` writes."""
+    api.normalize(str(draft), folder, choices=api.RewriteChoices(split=2))
+    return folder
+
+
 def _servers(folder: Path) -> dict[str, tuple[Path, dict[str, object]]]:
     """Draft and options of each server, by name."""
     trained: dict[str, tuple[Path, dict[str, object]]] = {f"{name} tp{tp}": (TRAINED / name, {"tp": tp}) for tp in (1, 2) for name in ACCEPTANCE}
@@ -89,7 +99,9 @@ def _servers(folder: Path) -> dict[str, tuple[Path, dict[str, object]]]:
     return trained | {
         "stock": (native, {"plugins": "cpu_stand_in,draft_recorder"}),
         "greedy draft": (TRAINED / "tiny-bonus-reduced-vanilla", {"SGLANG_DSPARK_USE_GREEDY_DRAFT": "1"}),
-        "cap-accept": (TRAINED / "tiny-anchor-reduced-gated", {"SGLANG_RAGGED_VERIFY_MODE": "cap-accept"}),
+        "cap-accept": (TRAINED / "tiny-anchor-reduced-gated", {"SGLANG_RAGGED_VERIFY_MODE": "cap-accept", "plugins": ""}),
+        "rank files": (_rank_files(TRAINED / "tiny-bonus-reduced-vanilla", folder / "ranks"), {"tp": 2}),
+        "recurrent": (RECURRENT, {"target": RECURRENT_TARGET, "tp": 2, "flags": ["--skip-tokenizer-init"]}),
     }
 
 
@@ -97,6 +109,8 @@ ASKED = {
     "test_full_vocabulary_draft_is_served_as_by_stock_without_the_plugin": ("tiny-anchor-full-vanilla tp1", "stock"),
     "test_greedy_drafts_of_the_fused_path": ("greedy draft",),
     "test_confidence_head_caps_without_changing_the_output": ("cap-accept",),
+    "test_files_per_rank_are_served_as_the_whole_file": ("rank files", "tiny-bonus-reduced-vanilla tp2"),
+    "test_recurrent_head_of_a_bonus_draft": ("recurrent",),
     "test_runtime_geometry_stays_at_gamma": ("tiny-bonus-reduced-vanilla tp1", "tiny-anchor-reduced-gated tp1"),
 }
 """Servers that a test without parameters reads; the others name theirs by draft and ranks."""
@@ -183,9 +197,32 @@ def test_greedy_drafts_of_the_fused_path(fleet: Fleet) -> None:
 
 
 def test_confidence_head_caps_without_changing_the_output(fleet: Fleet) -> None:
+    """With no SGLANG_PLUGINS in force, as users start: SGLang loads every plugin that it finds."""
     served = fleet.answers("cap-accept")
     assert [item.output_ids for item in served.greedy] == EXPECTED
     assert 1.2 < acceptance(served.greedy) <= ACCEPTANCE["tiny-anchor-reduced-gated"] + TOLERANCE
+
+
+def test_files_per_rank_are_served_as_the_whole_file(fleet: Fleet) -> None:
+    files, whole = fleet.answers("rank files"), fleet.answers("tiny-bonus-reduced-vanilla tp2")
+    for mine, theirs in ((files.greedy, whole.greedy), (files.cold, whole.cold)):
+        assert [(item.output_ids, item.verify_steps, item.accepted) for item in mine] == [(item.output_ids, item.verify_steps, item.accepted) for item in theirs]
+
+
+def test_recurrent_head_of_a_bonus_draft(fleet: Fleet) -> None:
+    """Two ranks, 48 draft ids padded to 64: tokens, steps and each drafted block as the reference engine has them, whose state starts at the anchor."""
+    from gpu.agreement import compare_blocks, engine  # noqa: PLC0415
+
+    from speculators_convert.smoke.engine import loop  # noqa: PLC0415
+
+    served, (draft, target) = fleet.answers("recurrent"), engine(RECURRENT, "cpu", "float32", RECURRENT_TARGET)
+    runs = [loop.generate(draft, target, [prompt], loop.Limits(64))[0] for prompt in RECURRENT_INPUTS]
+    assert [item.output_ids for item in served.greedy] == [run.tokens for run in runs]
+    assert [item.verify_steps for item in served.greedy] == [len(run.accepted) for run in runs]
+    counts = [compare_blocks(draft, target, [*prompt, *answer.output_ids], served.blocks[answer.request]) for prompt, answer in zip(RECURRENT_INPUTS, served.greedy, strict=True)]
+    agreed, total = (sum(column) for column in zip(*counts, strict=True))
+    assert total > 1000
+    assert agreed / total > 0.999
 
 
 def test_runtime_geometry_stays_at_gamma(fleet: Fleet) -> None:

@@ -18,7 +18,7 @@ from speculators_convert.smoke.engine.model import Draft
 from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.target import Target, load_target
 from speculators_convert.smoke.equivalence import TOLERANCE_STEPS
-from speculators_convert.smoke.server_splits import classify, measure
+from speculators_convert.smoke.sglang.server_splits import classify, measure
 from speculators_convert.smoke_result import Prompt
 
 TRAINED = Path(__file__).parents[2] / "fixtures" / "trained"

@@ -1,5 +1,6 @@
 """The reference engine beside a server: the same block after the same tokens, and acceptance over the same prompts. Needs a GPU, or patience."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,11 +13,11 @@ from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.target import Target, load_target
 
 
-def engine(fixture: str, device: str, dtype: str) -> tuple[Draft, Target]:
-    """Draft and target of the reference engine."""
+def engine(fixture: str | Path, device: str, dtype: str, target_folder: Path = TRAINED / "tiny-target") -> tuple[Draft, Target]:
+    """Draft and target of the reference engine; a trained fixture's name, or a folder."""
     inspection = api.look(str(TRAINED / fixture))
     where = load.placement(dtype, device)
-    target = load_target(TRAINED / "tiny-target", inspection.spec.target_layer_ids, where)
+    target = load_target(target_folder, inspection.spec.target_layer_ids, where)
     return Draft(Reading(inspection.spec), load.read_weights(inspection.spec, inspection.source, where), target.shared), target
 
 

@@ -9,6 +9,7 @@ from speculators_convert.errors import SmokeError
 from speculators_convert.serving.config import ServerConfig
 from speculators_convert.smoke import compare
 from speculators_convert.smoke.compare import Drafted, Progress
+from speculators_convert.smoke.sglang.server_splits import classify
 from speculators_convert.smoke.sglang import beside, claims, plan
 from speculators_convert.smoke.sglang.ask import Rows
 from speculators_convert.smoke.sglang.beside import Beside
@@ -95,8 +96,8 @@ class Judge:
                 self.equivalence.append(item)
 
     def _splits(self, engine: Beside | None, plain: Sequence[Sequence[int]], run: Drafted, against: str) -> Equivalence:
-        from speculators_convert.smoke.sglang.splits import classify  # noqa: PLC0415
-
         if engine is None:
             return compare.report(run.mode, run.tp, len(run.tokens), (), run.dtype).model_copy(update={"against": against, "concurrency": run.concurrency})
-        return classify(engine.target, engine.requests, plain, run, against)
+        return classify(
+            engine.target, engine.requests, plain, run.tokens, gamma=self._gamma, dtype=run.dtype, against=against, mode=run.mode, tp=run.tp, concurrency=run.concurrency
+        )
