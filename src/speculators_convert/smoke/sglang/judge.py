@@ -9,11 +9,11 @@ from speculators_convert.errors import SmokeError
 from speculators_convert.serving.config import ServerConfig
 from speculators_convert.smoke import compare
 from speculators_convert.smoke.compare import Drafted, Progress
-from speculators_convert.smoke.sglang.server_splits import classify
 from speculators_convert.smoke.sglang import beside, claims, plan
 from speculators_convert.smoke.sglang.ask import Rows
 from speculators_convert.smoke.sglang.beside import Beside
 from speculators_convert.smoke.sglang.outputs import drafted
+from speculators_convert.smoke.sglang.server_splits import classify
 from speculators_convert.smoke_result import Comparison, Equivalence, ModeResult, Prompt, Sampled, SmokeConfig
 from speculators_convert.sources import Source
 from speculators_convert.spec import AttentionKind, DraftSpec
