@@ -84,6 +84,21 @@ def test_mapping_out_of_range_or_order(draft: Path, change: Callable[[np.ndarray
     assert words in refusal(draft)
 
 
+def test_mapping_of_another_shape(draft: Path) -> None:
+    """The same bytes, said to be one table of twice the length."""
+    path = draft / "model.safetensors"
+    data = path.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8 : 8 + length])
+    header["d2t"] |= {"shape": [1024], "dtype": "I32"}
+    changed = json.dumps(header, separators=(",", ":")).encode()
+    path.write_bytes(struct.pack("<Q", len(changed)) + changed + data[8 + length :])
+    text = refusal(draft)
+    assert "DSP102" in text
+    assert "1024" in text
+    assert "512" in text
+
+
 def test_tables_that_disagree(draft: Path) -> None:
     """t2d is not used for drafting; it still tells that one of the two is wrong."""
     spoil_table(draft, "t2d", lambda values: values.__setitem__(slice(0, 4), 1))

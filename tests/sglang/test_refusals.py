@@ -3,12 +3,15 @@
 import json
 import shutil
 import struct
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sglang_harness.environment import TRAINED, Site
+from sglang_harness.environment import PYTHON, TRAINED, Site
 from sglang_harness.server import NotStartedError, serve
+
+from speculators_convert.sglang_plugin import release
 
 DRAFT = TRAINED / "tiny-bonus-reduced-vanilla"
 
@@ -40,13 +43,50 @@ def test_another_target_ends_the_launch(site: Site, tmp_path: Path) -> None:
     assert "SGLang cannot capture this layer; measured 3; expected ids up to 2" in refused(site, DRAFT, tmp_path / "log", target=target)
 
 
+def distribution(folder: Path, name: str, version: str, **files: str) -> str:
+    """A distribution that only has its record, first on the returned path."""
+    record = folder / f"{name}-{version}.dist-info"
+    record.mkdir()
+    for file, text in {"METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", **files}.items():
+        (record / file).write_text(text)
+    return str(folder)
+
+
 def test_another_release_ends_the_launch(site: Site, tmp_path: Path) -> None:
-    """A distribution record that says 0.5.99 comes first on the path."""
-    folder = tmp_path / "sglang-0.5.99.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: sglang\nVersion: 0.5.99\n")
-    text = refused(site, DRAFT, tmp_path / "log", PYTHONPATH=f"{tmp_path}:{site.folder}")
+    path = distribution(tmp_path, "sglang", "0.5.99")
+    text = refused(site, DRAFT, tmp_path / "log", PYTHONPATH=f"{path}:{site.folder}")
     assert "SGLang 0.5.99 is installed, tested with 0.5.23 only: install sglang==0.5.23, or set SPEC_CONVERT_SGLANG_UNTESTED=1 to try it" in text
+
+
+def test_an_untested_release_that_is_allowed_is_on_record(site: Site, tmp_path: Path) -> None:
+    """The plugin is sound there, and what every evidence file carries says which release it was and that it was allowed."""
+    path = distribution(tmp_path, "sglang", "0.5.99")
+    environ = {**site.environ(PYTHONPATH=f"{path}:{site.folder}"), release.ALLOW_VARIABLE: "1"}
+    done = subprocess.run([str(PYTHON), "-W", "ignore", "-m", "speculators_convert.sglang_plugin.doctor"], env=environ, capture_output=True, text=True, timeout=300, check=True)
+    found = json.loads(done.stdout[done.stdout.index("{") :])
+    assert (found["problems"], found["versions"]["sglang"], found["tested_sglang"]) == ([], "0.5.99", "0.5.23")
+    assert found["untested_allowed"] is True
+    assert found["environment"][release.ALLOW_VARIABLE] == "1"
+
+
+STOLEN = "sglang.srt.speculative.dspark_components.dspark_draft.select_draft_hidden_without_anchor"
+THIEF = f"""
+import multiprocessing
+
+def register():
+    from sglang.srt.plugins.hook_registry import HookRegistry
+    if multiprocessing.parent_process() is not None:
+        HookRegistry._patched.add("{STOLEN}")
+"""
+
+
+def test_a_hook_that_is_lost_in_a_scheduler_process_ends_the_start(site: Site, tmp_path: Path) -> None:
+    """Another plugin makes SGLang skip one of our hooks, in the processes that it starts only: SGLang itself says nothing."""
+    (tmp_path / "hook_thief.py").write_text(THIEF)
+    path = distribution(tmp_path, "hook-thief", "0", **{"entry_points.txt": "[sglang.srt.plugins]\nhook_thief = hook_thief:register\n"})
+    text = refused(site, DRAFT, tmp_path / "log", plugins="speculators_dspark,cpu_stand_in,hook_thief", PYTHONPATH=f"{path}:{site.folder}")
+    assert "a hook of the SGLang plugin is not in force" in text
+    assert f"{STOLEN}: SGLang did not apply the hook" in text
 
 
 def test_switched_off_means_not_served(site: Site, tmp_path: Path) -> None:

@@ -196,6 +196,19 @@ def test_loader_refuses_what_sglang_would_skip(change, words, world):
         model.load_weights(weights.items())
 
 
+def test_t2d_is_not_used(world):
+    """A loader that hands over nonsense for t2d, or nothing, gives the same model: the checks read it, decoding does not."""
+    folder = TRAINED / "tiny-anchor-reduced-gated"
+    weights, states = load_file(folder / "model.safetensors"), []
+    for table in (weights["t2d"], torch.zeros_like(weights["t2d"]), None):
+        model = SpeculatorsDSparkModel(get_config(str(folder), trust_remote_code=False))
+        model.load_weights((name, table if name == "t2d" else tensor) for name, tensor in weights.items() if name != "t2d" or table is not None)
+        states.append({**dict(model.named_parameters()), **dict(model.named_buffers())})
+    assert not any("t2d" in name for name in states[0])
+    for other in states[1:]:
+        assert all(torch.equal(tensor, other[name]) for name, tensor in states[0].items())
+
+
 def test_update_at_run_time_may_bring_some_tensors_only(world):
     model = load_draft(TRAINED / "tiny-anchor-reduced-gated", TARGET)
     head = torch.full((512, 128), 0.25)

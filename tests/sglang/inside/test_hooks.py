@@ -1,10 +1,13 @@
 """The plugin's hold on the real package: targets, signatures, liveness, the config parser, the query width."""
 
 import json
+import shutil
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from sglang.srt.configs.model_config import ModelConfig
 from sglang.srt.model_executor.model_runner import ModelRunner
 from sglang.srt.speculative.dspark_components import dspark_draft, dspark_draft_sampler
@@ -12,7 +15,7 @@ from sglang.srt.speculative.dspark_components.dspark_config import parse_dspark_
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang.srt.utils.hf_transformers.config import HfModelConfigParser
 from sglang.srt.utils.hf_transformers_utils import get_config
-from sglang_harness.environment import LIBRARY, TRAINED
+from sglang_harness.environment import LIBRARY, ROOT, TRAINED
 
 from speculators_convert.errors import RefusedError
 from speculators_convert.sglang_plugin import ARCHITECTURE, hooks, parser, state, width
@@ -21,6 +24,7 @@ from speculators_convert.sglang_plugin.model import SpeculatorsDSparkModel
 from speculators_convert.sglang_plugin.state import PluginError
 
 pytestmark = pytest.mark.usefixtures("world")
+FIXTURES = ROOT / "fixtures"
 LIBRARY_DRAFTS = sorted(path.parent for path in LIBRARY.glob("*/*/config.json"))
 
 
@@ -98,10 +102,31 @@ def test_sglang_reads_each_library_draft(folder: Path):
     assert (str(model.dtype), model.vocab_size) == ("torch.bfloat16", stated["transformer_layer_config"]["vocab_size"])
 
 
-def test_models_of_others_pass_through_untouched():
-    ours, stock = (kind().parse(str(TRAINED / "tiny-target"), trust_remote_code=False) for kind in (parser.SpeculatorsConfigParser, HfModelConfigParser))
-    assert type(ours) is type(stock)
-    assert ours.to_dict() == stock.to_dict()
+@pytest.mark.parametrize("name", ["trained/tiny-target", "good/deepspec-vanilla", "good/speculators-dflash-0.6", "good/bundled-v4"])
+def test_models_of_others_pass_through_untouched(name):
+    """A target, a native draft, a Speculators draft of another algorithm, a target that holds its draft: the same config, or the same error."""
+    ours, stock = (_parsed(kind(), FIXTURES / name) for kind in (parser.SpeculatorsConfigParser, HfModelConfigParser))
+    assert ours == stock
+
+
+def _parsed(reader, folder):
+    try:
+        config = reader.parse(str(folder), trust_remote_code=False)
+    except (ValueError, KeyError) as error:
+        return type(error), str(error)
+    return type(config), config.to_dict()
+
+
+def test_code_of_a_checkpoint_is_not_run(tmp_path):
+    """Not even where the user trusts code: the config names a file of the checkpoint, and that file leaves a mark when it is imported."""
+    shutil.copytree(TRAINED / "tiny-bonus-reduced-vanilla", tmp_path / "draft")
+    path, mark = tmp_path / "draft/config.json", tmp_path / "imported"
+    names = {"AutoConfig": "evil.EvilConfig", "AutoModel": "evil.EvilModel"}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "auto_map": names}))
+    (tmp_path / "draft/evil.py").write_text(f"open({str(mark)!r}, 'w').close()\nclass EvilConfig: pass\nclass EvilModel: pass\n")
+    config = get_config(str(tmp_path / "draft"), trust_remote_code=True)
+    assert config.architectures == [ARCHITECTURE]
+    assert not mark.exists()
 
 
 @pytest.mark.parametrize(("draft", "rows"), [("tiny-anchor-full-vanilla", 6), ("tiny-bonus-reduced-vanilla", 7)])
@@ -127,3 +152,24 @@ def test_doctor_reports_the_environment(world):
     assert [item.target for item in found.hooks if not item.live] == []
     assert found.versions["sglang"] == found.tested_sglang == "0.5.23"
     assert {item.name for item in found.plugins if item.selected} == {"speculators_dspark", "cpu_stand_in"}
+    ours = next(item for item in found.plugins if item.name == "speculators_dspark")
+    assert (ours.value, ours.distribution) == ("speculators_convert.sglang_plugin:register", "speculators-convert")
+    assert found.nccl == metadata.version("nvidia-nccl-cu13")
+    assert found.cuda == torch.version.cuda
+    assert len(found.devices) == torch.cuda.device_count()
+
+
+def test_doctor_names_what_is_wrong(world, monkeypatch):
+    """Switched off, no GPU, another release, a lost hook: each is a problem of its own."""
+    monkeypatch.setenv("SGLANG_PLUGINS", "another")
+    monkeypatch.delenv("SGLANG_USE_CPU_ENGINE")
+    live = dspark_draft.draft_markov_block
+    dspark_draft.draft_markov_block = live.__wrapped__
+    try:
+        found = diagnose()
+    finally:
+        dspark_draft.draft_markov_block = live
+    assert [item.selected for item in found.plugins if item.name == "speculators_dspark"] == [False]
+    assert found.problems[0] == "SGLANG_PLUGINS leaves out speculators_dspark"
+    assert "sglang.srt.speculative.dspark_components.dspark_draft.draft_markov_block: SGLang did not apply the hook" in found.problems
+    assert "no CUDA device can be used, and SGLang serves DSPARK on a GPU only" in found.problems
