@@ -1,0 +1,141 @@
+"""Attention back ends for target and draft by compute capability, from `backends.json`; each entry there names its source in SGLang 0.5.23.
+
+A server picks the back end of a draft after its target's, whatever the draft looks like. Here a draft gets one that serves it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+from speculators_convert.model import Model
+
+Role = Literal["target", "draft"]
+CPU = "cpu"
+WITHOUT_DEMANDS = "triton"
+"""For a device that the table does not know."""
+
+
+class Place(Model):
+    """Lines of a file below `sglang/srt`, and a piece of text that stands in them."""
+
+    file: str
+    first: int
+    last: int
+    says: str
+
+
+class Entry(Model):
+    """One back end that serves a role on a kind of device."""
+
+    name: str
+    why: str
+    source: Place
+
+
+class Capability(Model):
+    """What serves on a kind of device, the choice first, and what of it was run."""
+
+    devices: str
+    run: str
+    target: tuple[Entry, ...]
+    draft: tuple[Entry, ...]
+
+
+class Trap(Model):
+    """Back ends that do not serve a role in a case; no `capabilities` means all."""
+
+    names: tuple[str, ...]
+    roles: tuple[Role, ...]
+    when: Literal["bonus anchor without plugin", "ragged graph", "always"]
+    capabilities: tuple[str, ...]
+    why: str
+    source: Place
+
+
+class Table(Model):
+    """`backends.json`."""
+
+    schema_version: str
+    engine: str
+    version: str
+    capabilities: dict[str, Capability]
+    traps: tuple[Trap, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What the choice depends on beside the device. `plugin_live`: the plugin is in force for this draft, a Speculators file."""
+
+    bonus_anchor: bool = False
+    plugin_live: bool = False
+    ragged_graph: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Backends:
+    """A back end for each model, and why."""
+
+    target: str
+    draft: str
+    why: str
+
+
+def choose(capability: str | None, *, bonus_anchor: bool, plugin_live: bool, ragged_graph: bool = False) -> Backends:
+    """Back ends for a compute capability such as 9.0, 90 or sm_90; None is a CPU. A device that the table does not know gets Triton, and `why` says so."""
+    key, case = key_of(capability), Case(bonus_anchor, plugin_live, ragged_graph)
+    found = table().capabilities.get(key)
+    if found is None:
+        why = f"no entry for compute capability {capability}: Triton makes no demands on the device; not run by this project"
+        return Backends(WITHOUT_DEMANDS, WITHOUT_DEMANDS, why)
+    (target, about_target), (draft, about_draft) = (_first(key, role, entries, case) for role, entries in (("target", found.target), ("draft", found.draft)))
+    return Backends(target, draft, f"{key} ({found.devices}): target {target}, {about_target}; draft {draft}, {about_draft}. {found.run}")
+
+
+def accepted(capability: str | None, role: Role) -> tuple[str, ...]:
+    """The back ends that the table has for a role, the choice first."""
+    found = table().capabilities.get(key_of(capability))
+    return (WITHOUT_DEMANDS,) if found is None else tuple(entry.name for entry in (found.target if role == "target" else found.draft))
+
+
+def problem(capability: str | None, role: Role, name: str, case: Case) -> str | None:
+    """Why a back end that the user names does not serve the role, with the source; None when nothing is known against it."""
+    key = key_of(capability)
+    for trap in table().traps:
+        here = name in trap.names and role in trap.roles and (not trap.capabilities or key in trap.capabilities)
+        if here and _in_force(trap, case):
+            return f"{trap.why} (SGLang {table().version}, {trap.source.file}:{trap.source.first})"
+    return None
+
+
+def key_of(capability: str | None) -> str:
+    """Name in the table. SGLang compares major numbers only (`utils/common.py`): sm_103 is sm_100, sm_121 is sm_120."""
+    if capability is None:
+        return CPU
+    digits = capability.lower().removeprefix("sm_").rstrip("af")
+    major = digits.partition(".")[0] if "." in digits else digits[:-1]
+    return f"sm_{major}0" if major.isdecimal() else capability
+
+
+@cache
+def table() -> Table:
+    """The table of the package."""
+    return Table.model_validate_json(files(__package__).joinpath("backends.json").read_text(encoding="utf-8"))
+
+
+def _first(key: str, role: str, entries: tuple[Entry, ...], case: Case) -> tuple[str, str]:
+    """The first entry that no trap is set for, and why; with a trap on each, the first and its trap."""
+    kind: Role = "target" if role == "target" else "draft"
+    against = [(entry, problem(key, kind, entry.name, case)) for entry in entries]
+    passed = [f"not {entry.name}: {reason}" for entry, reason in against if reason is not None]
+    for entry, reason in against:
+        if reason is None:
+            before = passed[: entries.index(entry)]
+            return entry.name, "; ".join([entry.why, *before])
+    return entries[0].name, "; ".join(passed)
+
+
+def _in_force(trap: Trap, case: Case) -> bool:
+    return {"bonus anchor without plugin": case.bonus_anchor and not case.plugin_live, "ragged graph": case.ragged_graph, "always": True}[trap.when]

@@ -1,0 +1,107 @@
+"""The table of attention back ends: what is chosen for whom, and that each entry's source says what the entry says."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from speculators_convert.serving import backends
+from speculators_convert.serving.backends import Case, Place, accepted, choose, problem
+
+SGLANG = Path(os.environ.get("SPEC_CONVERT_CACHE", "~/.cache/spec-convert")).expanduser() / "envs/sglang-0.5.23"
+SHAPES = list(itertools.product((False, True), (False, True)))
+
+
+@pytest.mark.parametrize(
+    ("capability", "bonus", "plugin", "chosen"),
+    [
+        ("9.0", False, False, ("fa3", "fa3")),
+        ("9.0", True, True, ("fa3", "fa3")),
+        ("9.0", True, False, ("fa3", "triton")),
+        ("90", True, False, ("fa3", "triton")),
+        ("sm_90", True, False, ("fa3", "triton")),
+        ("10.0", True, False, ("flashinfer", "flashinfer")),
+        ("103", False, True, ("flashinfer", "flashinfer")),
+        ("sm_100a", False, True, ("flashinfer", "flashinfer")),
+        ("12.1", True, False, ("flashinfer", "flashinfer")),
+        ("120", False, False, ("flashinfer", "flashinfer")),
+        (None, True, False, ("torch_native", "torch_native")),
+    ],
+)
+def test_choice(capability: str | None, bonus: bool, plugin: bool, chosen: tuple[str, str]) -> None:
+    found = choose(capability, bonus_anchor=bonus, plugin_live=plugin)
+    assert (found.target, found.draft) == chosen
+
+
+def test_a_bonus_anchor_without_the_plugin_says_why_it_is_not_fa3() -> None:
+    found = choose("9.0", bonus_anchor=True, plugin_live=False)
+    assert "not fa3: it counts gamma rows for a draft that has gamma + 1" in found.why
+    assert "flashattention_backend.py:225" in found.why
+    assert "not fa3" not in choose("9.0", bonus_anchor=True, plugin_live=True).why
+
+
+@pytest.mark.parametrize("capability", ["8.0", "8.9", "11.0", "13.0", "whatever"])
+def test_an_unknown_device_gets_triton_and_a_note(capability: str) -> None:
+    found = choose(capability, bonus_anchor=True, plugin_live=False)
+    assert (found.target, found.draft) == ("triton", "triton")
+    assert f"no entry for compute capability {capability}" in found.why
+    assert accepted(capability, "draft") == ("triton",)
+
+
+def test_blackwell_is_said_to_be_unproven() -> None:
+    for capability in ("10.0", "12.0"):
+        assert "Never run on such a device" in choose(capability, bonus_anchor=False, plugin_live=True).why
+
+
+@pytest.mark.parametrize("capability", [None, "9.0", "10.0", "12.0"])
+@pytest.mark.parametrize(("bonus", "plugin"), SHAPES)
+def test_nothing_is_chosen_that_a_trap_is_set_for(capability: str | None, bonus: bool, plugin: bool) -> None:
+    found, case = choose(capability, bonus_anchor=bonus, plugin_live=plugin), Case(bonus, plugin)
+    assert found.target in accepted(capability, "target")
+    assert found.draft in accepted(capability, "draft")
+    assert problem(capability, "target", found.target, case) is None
+    assert problem(capability, "draft", found.draft, case) is None
+
+
+def test_no_target_back_end_without_ragged_graphs_is_chosen_for_them() -> None:
+    chosen = {capability: choose(capability, bonus_anchor=True, plugin_live=True, ragged_graph=True).target for capability in ("9.0", "10.0", "12.0")}
+    assert chosen == {"9.0": "fa3", "10.0": "trtllm_mha", "12.0": "trtllm_mha"}
+    assert "FlashInfer" not in (problem("9.0", "target", "flashinfer", Case()) or "")
+    assert "refuses ragged verification" in (problem("9.0", "target", "flashinfer", Case(ragged_graph=True)) or "")
+
+
+@pytest.mark.parametrize(
+    ("capability", "role", "name", "said"),
+    [
+        ("10.0", "target", "fa3", "asserts a compute capability of 8 or 9"),
+        ("12.0", "draft", "fa3", "asserts a compute capability of 8 or 9"),
+        ("9.0", "draft", "trtllm_mha", "layers are all sliding"),
+        ("10.0", "draft", "fa4", "counts gamma rows"),
+        ("9.0", "target", "fa3", None),
+        ("9.0", "draft", "flashinfer", None),
+    ],
+)
+def test_what_a_user_names_is_looked_up(capability: str, role: backends.Role, name: str, said: str | None) -> None:
+    found = problem(capability, role, name, Case(bonus_anchor=True))
+    assert (found is None) == (said is None)
+    assert said is None or said in (found or "")
+
+
+def places() -> Iterator[Place]:
+    """Each source of the table."""
+    table = backends.table()
+    for capability in table.capabilities.values():
+        yield from (entry.source for entry in (*capability.target, *capability.draft))
+    yield from (trap.source for trap in table.traps)
+
+
+@pytest.mark.skipif(not SGLANG.exists(), reason=f"no SGLang at {SGLANG}: run tools/sglang_env.sh")
+def test_each_source_stands_where_the_table_says() -> None:
+    (root,) = SGLANG.glob("lib/python3*/site-packages/sglang/srt")
+    for place in places():
+        lines = (root / place.file).read_text(encoding="utf-8").splitlines()
+        assert any(place.says in line for line in lines[place.first - 1 : place.last]), f"{place.file}:{place.first}-{place.last} does not say {place.says!r}"
