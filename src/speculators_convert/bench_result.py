@@ -176,6 +176,7 @@ class ArmResult(Model):
     time_per_output_token: Distribution
     acceptance: Acceptance | None
     outputs_equal: int = Field(description="Requests whose output is the same in each repeat")
+    outputs_plain: int = Field(description="Requests whose output is the target's own in each repeat")
 
 
 class Change(Model):
@@ -187,7 +188,7 @@ class Change(Model):
     median: float
     low: float
     high: float
-    verdict: str = Field(pattern="^(better|worse|unclear)$", description="Better or worse when all repeats agree")
+    verdict: str = Field(pattern="^(better|worse|unclear)$", description="Better or worse when two repeats or more all agree")
 
 
 class ConcurrencyResult(Model):
@@ -205,4 +206,4 @@ class BenchReport(Model):
     plan: BenchPlan
     rows_sha256: tuple[str, ...]
     results: tuple[ConcurrencyResult, ...]
-    regressions: tuple[str, ...] = Field(description="Each metric that is worse than the target alone in every repeat")
+    regressions: tuple[str, ...] = Field(description="Each metric that is worse than the target alone, in every one of two repeats or more")

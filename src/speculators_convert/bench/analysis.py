@@ -38,7 +38,7 @@ def report(plan: BenchPlan, rows: Mapping[int, Rows], rows_sha256: Sequence[str]
 
 def _at(plan: BenchPlan, rows: Mapping[int, Rows], concurrency: int) -> ConcurrencyResult:
     repeats = {arm.name: [_phase(rows[step.index], concurrency) for step in plan.steps if step.arm == arm.name] for arm in plan.arms}
-    arms = tuple(_arm(name, phases) for name, phases in repeats.items())
+    arms = tuple(_arm(name, phases, repeats[PLAIN]) for name, phases in repeats.items())
     changes = tuple(
         _change(metric, measure, higher, name, phases, repeats[PLAIN]) for name, phases in repeats.items() if name != PLAIN for metric, (measure, higher) in METRICS.items()
     )
@@ -49,7 +49,7 @@ def _phase(rows: Rows, concurrency: int) -> Rows:
     return [row for row in rows if row.concurrency == concurrency]
 
 
-def _arm(name: str, repeats: Sequence[Rows]) -> ArmResult:
+def _arm(name: str, repeats: Sequence[Rows], plain: Sequence[Rows]) -> ArmResult:
     pooled = [row for rows in repeats for row in rows]
     rates = tuple(throughput(rows) for rows in repeats)
     return ArmResult(
@@ -63,6 +63,7 @@ def _arm(name: str, repeats: Sequence[Rows]) -> ArmResult:
         time_per_output_token=_distribution(time_per_output_token(pooled)),
         acceptance=_acceptance(pooled),
         outputs_equal=_equal_outputs(repeats),
+        outputs_plain=_equal_outputs([*repeats, *plain]),
     )
 
 
@@ -115,7 +116,7 @@ def _change(metric: str, measure: Callable[[Rows], float], higher: bool, name: s
     ratios = tuple(measure(rows) / measure(base) for rows, base in zip(repeats, plain, strict=True))
     gains = [ratio > 1 if higher else ratio < 1 for ratio in ratios]
     losses = [ratio < 1 if higher else ratio > 1 for ratio in ratios]
-    verdict = "better" if all(gains) else "worse" if all(losses) else "unclear"
+    verdict = "unclear" if len(ratios) < 2 else "better" if all(gains) else "worse" if all(losses) else "unclear"
     return Change(metric=metric, arm=name, ratios=ratios, median=median(ratios), low=min(ratios), high=max(ratios), verdict=verdict)
 
 

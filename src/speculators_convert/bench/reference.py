@@ -20,7 +20,7 @@ from speculators_convert.spec import DraftSpec
 from speculators_convert.workloads.base import Request
 
 WORKER = "speculators_convert.bench.reference_worker"
-TAIL_LINES, END_SECONDS = 20, 20
+END_SECONDS = 20
 
 
 class Job(Model):
@@ -127,8 +127,8 @@ def say(process: subprocess.Popen[bytes], line: Model, log: Path) -> Rows:
         process.stdin.flush()
         return Rows.model_validate_json(process.stdout.readline())
     except (BrokenPipeError, ValidationError) as error:
-        tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:])
-        raise SmokeError(f"the worker ended without an answer:\n{tail}", where=WORKER, hint=f"full log: {log}") from error
+        said = [text.strip() for text in log.read_text(encoding="utf-8", errors="replace").splitlines() if text.strip()]
+        raise SmokeError("the worker ended without an answer", where=WORKER, measured=said[-1] if said else "an empty log", expected="rows", hint=f"full log: {log}") from error
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -50,10 +50,10 @@ def _concurrency(result: ConcurrencyResult) -> Iterator[Markup]:
     columns = (Column("Draft"), Column("Measure"), Column("Median ratio", numeric=True), Column("Range over repeats", numeric=True), Column("Verdict"))
     yield table(columns, (_change(change) for change in result.changes), label=f"Changes at concurrency {result.concurrency}", stacked=True)
     yield element("h3", "Throughput")
-    yield element("figure", throughput_chart(result), _throughput_table(result))
+    yield element("figure", throughput_chart(result), element("div", _throughput_table(result), class_="beside"))
     for name, times in TIMES:
         yield element("h3", name)
-        yield element("figure", times_chart(name, times, result), _times_table(name, times, result))
+        yield element("figure", times_chart(name, times, result), element("div", _times_table(name, times, result), class_="beside"))
     yield element("h3", "Acceptance")
     yield _acceptance(result.arms)
 
@@ -78,8 +78,15 @@ def _change(change: Change) -> list[object]:
 
 def _throughput_table(result: ConcurrencyResult) -> Markup:
     repeats = max(len(arm.throughput) for arm in result.arms)
-    columns = (Column("Arm"), *(Column(f"Repeat {number + 1}", numeric=True) for number in range(repeats)))
-    return table(columns, ([arm.arm, *(f"{value:.1f}" for value in arm.throughput)] for arm in result.arms), label="Output tokens per second")
+    columns = (
+        Column("Arm"),
+        *(Column(f"Repeat {number + 1}", numeric=True) for number in range(repeats)),
+        Column("Same outputs", numeric=True),
+        Column("The target's", numeric=True),
+    )
+    rows = ([arm.arm, *(f"{value:.1f}" for value in arm.throughput), arm.outputs_equal, arm.outputs_plain] for arm in result.arms)
+    note = "Same outputs: requests with the same tokens in each repeat; the target's: with the tokens of the target alone."
+    return join((table(columns, rows, label="Output tokens per second"), element("p", note, class_="note")))
 
 
 def _times_table(name: str, times: Callable[[ArmResult], Distribution], result: ConcurrencyResult) -> Markup:

@@ -34,7 +34,8 @@ def _concurrency(result: ConcurrencyResult) -> Iterator[str]:
 
 def _arm(arm: ArmResult) -> Iterator[str]:
     each = ", ".join(f"{value:.1f}" for value in arm.throughput)
-    yield f"  {arm.arm}: {arm.throughput_median:.1f} tokens/s, median of {each}; {arm.requests} requests, {arm.outputs_equal} outputs the same in each repeat"
+    yield f"  {arm.arm}: {arm.throughput_median:.1f} tokens/s, median of {each}"
+    yield f"    {arm.requests} requests; outputs that are the same in each repeat: {arm.outputs_equal}, that are the target's: {arm.outputs_plain}"
     for name, times in (("end to end", arm.end_to_end), ("time to first token", arm.time_to_first_token), ("time per output token", arm.time_per_output_token)):
         yield _times(name, times)
     if arm.acceptance is not None:
