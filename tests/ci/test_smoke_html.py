@@ -59,6 +59,22 @@ for (const node of document.querySelectorAll('main *')) {
 }
 return {seen, low};
 """
+BROKEN_WORDS = """
+const broken = [];
+for (const cell of document.querySelectorAll('th, td')) {
+  const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    if (node.parentElement.closest('code')) continue;
+    for (const word of node.data.matchAll(/[^\\s-]+/g)) {
+      const range = document.createRange();
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map(box => Math.round(box.top))).size > 1) broken.push(word[0]);
+    }
+  }
+}
+return broken;
+"""
 BAD_CHART_TEXT = """
 const bad = [];
 for (const image of document.querySelectorAll('svg')) {
@@ -149,6 +165,16 @@ def test_nothing_leaves_the_window_and_all_sections_are_seen(browser: Browser, s
     browser.resize(width)
     show(browser, site, smoke_html(everything()))
     assert browser.run(VISIBLE_SECTIONS) == SECTIONS
+    assert browser.run(HIDDEN_OUTSIDE) == []
+
+
+@pytest.mark.parametrize(("width", "media"), [(NARROW, "screen"), (760, "screen"), (900, "screen"), (WIDE, "screen"), (718, "print")])
+def test_no_word_of_a_table_is_broken(browser: Browser, site: Site, width: int, media: str) -> None:
+    """718 pixels: A4 less its margins."""
+    browser.scheme("light", media=media)
+    browser.resize(width)
+    show(browser, site, smoke_html(everything()))
+    assert browser.becomes(BROKEN_WORDS, []) == []
     assert browser.run(HIDDEN_OUTSIDE) == []
 
 

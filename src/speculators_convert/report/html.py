@@ -121,7 +121,7 @@ STYLE = """
 @media screen and (prefers-color-scheme:dark){:root{--page:#14171a;--ink:#e7e9ec;--soft:#a8b0ba;--rule:#3b424a;--fill:#1e2328;
 --good:#6fcf97;--bad:#ff9389;--open:#e8b95a;--one:#7fb2ee;--two:#f0a868;--three:#6fcf97;--four:#c9a0e6}}
 *{box-sizing:border-box}
-body{margin:0;background:var(--page);color:var(--ink);font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;overflow-wrap:anywhere}
+body{margin:0;background:var(--page);color:var(--ink);font:1rem/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;overflow-wrap:anywhere}
 main{max-width:62rem;margin:0 auto;padding:1.5rem 1rem 4rem}
 h1{font-size:1.6rem;line-height:1.25;margin:.25rem 0 .5rem;text-wrap:balance}
 h2{font-size:1.2rem;margin:2.75rem 0 .75rem;padding-top:.75rem;border-top:1px solid var(--rule)}
@@ -151,10 +151,12 @@ th,td{text-align:left;vertical-align:baseline;padding:.3rem 1.25rem .3rem 0;bord
 th:last-child,td:last-child{padding-right:0}
 tbody th{min-width:6.5rem}
 tbody th.number{min-width:0}
-thead th{color:var(--soft);font-size:.82rem;vertical-align:bottom}
+thead th{color:var(--soft);font-size:.82rem;vertical-align:bottom;overflow-wrap:normal}
 .number{text-align:right}
 td.number{white-space:nowrap}
-.stacked th,.stacked td{overflow-wrap:anywhere}
+.stacked tbody th,.stacked td{overflow-wrap:anywhere}
+.stacked td{min-width:4.5rem}
+.stacked td.number{min-width:0}
 details{margin:.75rem 0}
 summary{cursor:pointer}
 figure{margin:1.25rem 0;display:flex;flex-wrap:wrap;gap:.5rem 2.5rem;align-items:flex-start}
@@ -162,7 +164,7 @@ figcaption{flex:0 0 100%;font-weight:600}
 figure svg{flex:0 1 auto}
 .beside{flex:1 1 18rem;margin:0}
 svg{display:block;max-width:100%;height:auto}
-@media (max-width:40rem){
+@media screen and (max-width:46rem){
 th,td{padding-right:.7rem}
 dl{font-size:.9rem}
 dl>div{grid-template-columns:8.5rem minmax(0,1fr);gap:0 .75rem}
@@ -176,9 +178,10 @@ header dl>div{grid-template-columns:4rem minmax(0,1fr)}
 .stacked td::before{content:attr(data-label) " ";color:var(--soft);font-weight:400}
 }
 @media print{
-body{font-size:11px}main{max-width:none;padding:0}nav{display:none}
+html{font-size:11px}main{max-width:none;padding:0}nav{display:none}
 .scroll{overflow:visible}tr,figure{break-inside:avoid}h2,h3,summary{break-after:avoid}
 details::details-content{content-visibility:visible;display:block;block-size:auto}
+svg{width:24rem}
 *{print-color-adjust:exact}
 }
 """

@@ -13,27 +13,12 @@ from speculators_convert.smoke_result import ModeResult
 _K = TypeVar("_K", bound=Hashable)
 
 
-def run_name(mode: str, tp: int, concurrency: int, temperature: float = 0) -> str:
-    """A mode as the page calls it."""
-    parts = [mode, f"TP {tp}"]
-    if concurrency != 1:
-        parts.append(f"{concurrency} at once")
-    if temperature:
-        parts.append(f"temperature {temperature:g}")
-    return ", ".join(parts)
-
-
-def name_of(mode: ModeResult) -> str:
-    """A mode's name."""
-    return run_name(mode.mode, mode.tp, mode.concurrency, mode.temperature)
-
-
 def alike(items: Iterable[tuple[_K, ModeResult]]) -> Iterator[tuple[str, ModeResult]]:
     """One mode for each key with the names of all modes that share it, in the order of the run: equal results are shown once."""
     groups: dict[_K, list[ModeResult]] = {}
     for key, mode in items:
         groups.setdefault(key, []).append(mode)
-    yield from (("; ".join(name_of(mode) for mode in modes), modes[0]) for modes in groups.values())
+    yield from (("; ".join(mode.name for mode in modes), modes[0]) for modes in groups.values())
 
 
 def acceptance(modes: Sequence[ModeResult]) -> Markup:
@@ -54,10 +39,10 @@ def _table(modes: Sequence[ModeResult]) -> Markup:
 
 
 def _row(mode: ModeResult, *, served: bool) -> list[object]:
-    exact = "sampled" if mode.temperature else f"{mode.exact} of {mode.total}"
+    exact = f"sampled at {mode.temperature:g}" if mode.temperature else f"{mode.exact} of {mode.total}"
     counts = (f"{count:,}" for count in (mode.verify_steps, mode.drafted_tokens, mode.accepted_tokens))
     length = element("strong", f"{mode.acceptance_length:.3f}")
-    return [name_of(mode), length, exact, *counts, f"{mode.seconds:.1f} s", f"{mode.target_only_seconds:.1f} s", *([mode.server or NOTHING] if served else [])]
+    return [mode.name, length, exact, *counts, f"{mode.seconds:.1f} s", f"{mode.target_only_seconds:.1f} s", *([mode.server or NOTHING] if served else [])]
 
 
 def _by_position(names: str, mode: ModeResult) -> Markup:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from speculators_convert.report.html import NOTHING, Column, Markup, element, join, table
-from speculators_convert.report.smoke_modes import alike, run_name
-from speculators_convert.smoke_result import Equivalence, ModeResult, PromptOutcome, Sampled, SmokeResult, Split
+from speculators_convert.report.smoke_modes import alike
+from speculators_convert.smoke_result import Equivalence, ModeResult, PromptOutcome, Sampled, SmokeResult, Split, run_name
 
 _OPEN = 32
 """Prompts up to which a table is shown unfolded."""
@@ -86,9 +86,17 @@ def _gap(steps: float | None) -> str:
 
 
 def _sampled(items: Sequence[Sampled]) -> Markup:
-    columns = [Column("Run"), *(Column(head, numeric=True) for head in ("Seed", "Tokens", "p value", "Level")), Column("Holds")]
+    columns = [Column("Run"), *(Column(head, numeric=True) for head in ("Temperature", "Seed", "Tokens", "p value", "Level")), Column("Holds")]
     rows = [
-        (run_name(item.mode, item.tp, 1, item.temperature), item.seed, f"{item.tokens:,}", f"{item.p_value:.3g}", f"{item.level:g}", holds(item.p_value >= item.level))
+        (
+            run_name(item.mode, item.tp, item.concurrency, item.temperature),
+            f"{item.temperature:g}",
+            item.seed,
+            f"{item.tokens:,}",
+            f"{item.p_value:.3g}",
+            f"{item.level:g}",
+            holds(item.p_value >= item.level),
+        )
         for item in items
     ]
     note = "Kolmogorov-Smirnov test of the places of the sampled tokens in the target's own distribution."

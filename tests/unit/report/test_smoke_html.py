@@ -82,13 +82,13 @@ def test_the_numbers_of_the_result_stand_in_the_tables() -> None:
         assert [item.name, item.measured, item.expected, "\u2713 holds" if item.holds else "\u2717 fails"] in rows
     mode, counts = result.modes[2], lambda mode: [f"{count:,}" for count in (mode.verify_steps, mode.drafted_tokens, mode.accepted_tokens)]
     seconds = [f"{mode.seconds:.1f} s", f"{mode.target_only_seconds:.1f} s"]
-    assert ["ragged, TP 2, 8 at once", f"{mode.acceptance_length:.3f}", "18 of 20", *counts(mode), *seconds, "drafted-tp2"] in rows
+    assert ["ragged tp 2, 8 at once", f"{mode.acceptance_length:.3f}", "18 of 20", *counts(mode), *seconds, "drafted-tp2"] in rows
     assert ["15", "33.7%", "93.0%"] in rows
-    assert ["ragged, TP 2, 8 at once", "plain", "bfloat16", "16 steps", "18", "1", "1"] in rows
-    assert ["ragged, TP 2, 8 at once", "null draft", "bfloat16", "16 steps", "20", "0", "0"] in rows
-    assert ["ragged, TP 2, 8 at once", "plain", "0", "17", "104", "99", "+0.50", "-1.25", "tie"] in rows
-    assert ["ragged, TP 2, 8 at once", "plain", "1", "3", "output ends", "7", "\u2013", "\u2013", "defect"] in rows
-    assert ["eager, TP 1, temperature 0.7", "5", "512", "0.0004", "0.001", "\u2717 fails"] in rows
+    assert ["ragged tp 2, 8 at once", "plain", "bfloat16", "16 steps", "18", "1", "1"] in rows
+    assert ["ragged tp 2, 8 at once", "null draft", "bfloat16", "16 steps", "20", "0", "0"] in rows
+    assert ["ragged tp 2, 8 at once", "plain", "0", "17", "104", "99", "+0.50", "-1.25", "tie"] in rows
+    assert ["ragged tp 2, 8 at once", "plain", "1", "3", "output ends", "7", "\u2013", "\u2013", "defect"] in rows
+    assert ["eager tp 1, sampled", "0.7", "5", "512", "0.0004", "0.001", "\u2717 fails"] in rows
     assert ["drafted-tp2", "drafted", "48.2 s", "12.5 s", "82.46 GB", "logs/tp2.log"] in rows
     for item in (result.checkpoint, result.target):
         assert item is not None
@@ -118,7 +118,7 @@ def test_each_prompt_of_each_mode_has_its_outcome() -> None:
 
 def test_modes_with_the_same_numbers_share_a_chart_and_say_so() -> None:
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", smoke_html(everything()))
-    assert captions == ["eager, TP 1; graph, TP 1; eager, TP 1, temperature 0.7", "ragged, TP 2, 8 at once"]
+    assert captions == ["eager tp 1; graph tp 1; eager tp 1, sampled", "ragged tp 2, 8 at once"]
 
 
 def test_each_chart_is_an_image_with_a_name() -> None:
