@@ -11,13 +11,13 @@ import torch
 import transformers
 
 from speculators_convert.errors import SmokeError
-from speculators_convert.smoke import server_splits
 from speculators_convert.smoke.engine import loop, splits
 from speculators_convert.smoke.engine.load import Placement, read_weights
 from speculators_convert.smoke.engine.model import Draft
 from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.target import Target, load_target
 from speculators_convert.smoke.equivalence import TOLERANCE_STEPS
+from speculators_convert.smoke.sglang import server_splits
 from speculators_convert.smoke.sglang.server_splits import classify, measure
 from speculators_convert.smoke_result import Prompt
 
