@@ -43,7 +43,7 @@ def everything() -> SmokeResult:
     compared = Equivalence(mode="ragged", tp=2, dtype="bfloat16", concurrency=8, tolerance_steps=16, exact=mode.total - 2, ties=1, defects=1, splits=splits)
     control = compared.model_copy(update={"against": "null draft", "exact": mode.total, "ties": 0, "defects": 0, "splits": ()})
     failed = Comparison(name="ragged tp 2: drafted greedy equals target-only greedy", holds=False, measured="1 defects", expected="0 defects")
-    parameters = {"modes": ["eager", "ragged"], "servers": {"concurrency": 8, "image": None, "nodes": {"address": "host:1"}}, "expect": None}
+    parameters = {"modes": ["eager", "ragged"], "servers": {"concurrency": 8, "control": True, "image": None, "nodes": {"address": "host:1"}}, "expect": None}
     changes = {
         "parameters": parameters,
         "modes": (mode, mode.model_copy(update={"mode": "graph"}), mode.model_copy(update={"mode": "ragged", **served}), mode.model_copy(update={"temperature": 0.7})),

@@ -142,7 +142,7 @@ nav ul{display:flex;flex-wrap:wrap;gap:.25rem 1.25rem;list-style:none;padding:0;
 code,pre{font:.875em/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;unicode-bidi:isolate}
 pre{white-space:pre-wrap;background:var(--fill);padding:.6rem .75rem;margin:.5rem 0}
 dl{margin:.75rem 0}
-dl>div{display:grid;grid-template-columns:minmax(7rem,11rem) minmax(0,1fr);gap:0 1rem;padding:.25rem 0}
+dl>div{display:grid;grid-template-columns:minmax(7rem,13rem) minmax(0,1fr);gap:0 1rem;padding:.25rem 0}
 dt{color:var(--soft)}dd{margin:0}
 .scroll{overflow-x:auto;margin:.75rem 0}
 :focus-visible{outline:2px solid var(--one);outline-offset:2px}

@@ -108,7 +108,7 @@ def _flat(values: Mapping[str, JsonValue], above: str = "") -> Iterator[tuple[st
         elif isinstance(value, (list, tuple)) and value:
             yield above + name, ", ".join(str(item) for item in value)
         elif value is not None and value not in ({}, [], ()):
-            yield above + name, value
+            yield above + name, str(value).lower() if isinstance(value, bool) else value
         elif not above:
             yield name, NOTHING
 

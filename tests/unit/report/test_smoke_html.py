@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -101,7 +103,7 @@ def test_the_numbers_of_the_result_stand_in_the_tables() -> None:
 
 def test_parameters_are_read_by_name() -> None:
     words = Page(smoke_html(everything())).text
-    assert "Parameters expect \u2013 modes eager, ragged servers.concurrency 8 servers.nodes.address host:1" in words
+    assert "Parameters expect \u2013 modes eager, ragged servers.concurrency 8 servers.control true servers.nodes.address host:1" in words
     assert "image" not in words
 
 
@@ -172,6 +174,14 @@ def test_the_page_is_made_from_the_json_alone() -> None:
 def test_the_page_of_the_docs_is_that_of_the_example() -> None:
     assert EXAMPLE.exists()
     assert (ROOT / "docs/smoke-report.html").read_text(encoding="utf-8") == smoke_html(example())
+
+
+def test_the_lines_of_the_docs_make_the_page_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = re.findall(r"```python\n(.*?)```", (ROOT / "docs/equivalence.md").read_text(encoding="utf-8"), re.DOTALL)
+    shutil.copy(EXAMPLE, tmp_path / "smoke.json")
+    monkeypatch.chdir(tmp_path)
+    exec(lines[0], {})  # noqa: S102
+    assert (tmp_path / "smoke.html").read_text(encoding="utf-8") == smoke_html(example())
 
 
 @pytest.mark.parametrize(
