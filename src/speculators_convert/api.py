@@ -210,7 +210,7 @@ def smoke(reference: str | None = None, *, options: SmokeOptions | None = None, 
     from speculators_convert.smoke import pair, proof  # noqa: PLC0415
     from speculators_convert.smoke_result import SmokeOptions  # noqa: PLC0415
 
-    if settings is not None and options is not None and options.engine == "sglang":
+    if settings not in (None, Settings()) and options is not None and options.engine == "sglang":
         raise UsageError("SGLang reads the files as they are", where="--set", measured="facts stated", expected="none", hint="normalize with --set first, and smoke the result")
     chosen = options or SmokeOptions()
     if reference is None:

@@ -1,0 +1,77 @@
+"""The runner of `make smoke-gpu`: which cases there are for a GPU, and what becomes evidence. The cases themselves need a GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+COMMIT = "0" * 40
+
+
+@pytest.fixture(scope="module")
+def tool() -> Iterator[ModuleType]:
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        import smoke_gpu  # noqa: PLC0415
+
+        yield smoke_gpu
+    finally:
+        sys.path.remove(str(ROOT / "tools"))
+
+
+@pytest.mark.parametrize(("capability", "kinds"), [("9.0", {"fa3", "triton", "flashinfer"}), ("10.0", {"flashinfer", "triton", "fa4"}), ("12.0", {"flashinfer", "triton"})])
+def test_each_fixture_runs_both_ways_on_what_the_table_has(capability: str, kinds: set[str], tool: ModuleType) -> None:
+    found, left_out = tool.cases(capability)
+    assert {case.draft_backend for case in found} == kinds
+    assert {(case.draft, case.way) for case in found} == {(draft, way) for draft in tool.DRAFTS for way in ("stock", "plugin")}
+    assert [case.draft for case in found if case.mt_bench] == tool.DRAFTS
+    assert len({case.name for case in found}) == len(found)
+    assert all(reason for _, reason in left_out)
+
+
+def test_the_known_defect_is_not_run_and_named(tool: ModuleType) -> None:
+    found, left_out = tool.cases("9.0")
+    names = {case.name for case in found}
+    assert "tiny-bonus-reduced-vanilla-plugin-fa3" in names
+    assert "tiny-bonus-reduced-vanilla-stock-fa3" not in names
+    assert "counts gamma rows" in dict(left_out)["tiny-bonus-reduced-vanilla-stock-fa3"]
+
+
+def test_the_list_needs_no_gpu_and_says_what_is_unproven() -> None:
+    done = subprocess.run([sys.executable, str(ROOT / "tools/smoke_gpu.py"), "--list", "--capability", "10.0"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("sm_100")
+    assert "Never run on such a device by this project" in done.stdout
+
+
+def test_the_command_is_one_that_smoke_takes(tool: ModuleType) -> None:
+    """Parsed by the real command line, which then finds no such target."""
+    words = tool.command(tool.Case("tiny-anchor-full-vanilla", "plugin", "fa3", "triton"), str(tool.TRAINED / "tiny-anchor-full-vanilla"), "/no/such", "/no/file", "/no/out.json")
+    done = subprocess.run([sys.executable, "-m", "speculators_convert", *words], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert "No such option" not in done.stderr
+    assert "/no/such" in done.stdout + done.stderr
+
+
+def test_results_become_evidence_that_checks_out_and_names_no_folder_of_this_machine(tool: ModuleType, tmp_path: Path) -> None:
+    work, folder = tmp_path / "work", tmp_path / "run"
+    result = json.loads((ROOT / "schemas/examples/smoke.json").read_text())
+    for name in ("one", "two"):
+        (work / name).mkdir(parents=True)
+        (work / name / "smoke-result.json").write_text(json.dumps({**result, "environment": {"here": f"{ROOT}/fixtures/trained"}}))
+        (work / name / "command.txt").write_text(f"spec-convert smoke {ROOT}/fixtures/trained/tiny-target\n")
+        tool.record(folder, work, "1 x GPU", COMMIT)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert sorted(manifest["files"]) == ["smoke-one.json", "smoke-two.json"]
+    assert manifest["files"]["smoke-one.json"]["command"] == "spec-convert smoke fixtures/trained/tiny-target"
+    assert json.loads((folder / "smoke-two.json").read_text())["environment"] == {"here": "fixtures/trained"}
+    problems = list(tool.evidence.problems(folder, datetime.now(tz=UTC).date()))
+    assert [item for item in problems if "is not in the history" not in item] == []
+    (folder / "smoke-one.json").write_text("{}")
+    assert any("not the bytes that were recorded" in item for item in tool.evidence.problems(folder, datetime.now(tz=UTC).date()))

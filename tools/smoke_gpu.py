@@ -1,0 +1,199 @@
+"""`make smoke-gpu`: every trained fixture on this machine's GPU through stock SGLang and through the plugin, as evidence.
+
+    python tools/smoke_gpu.py [--run NAME] [--commit HASH] [--only TEXT] [--budget SECONDS] [--list]
+
+Each case is one `spec-convert smoke --engine sglang`: a fixture, stock (as rewritten for it) or the plugin (as the library saved it),
+and a draft back end of those that the table of back ends has for the GPU. What the table knows to be wrong is not run, and named.
+Last come the cases on MT-Bench, over the pair of `tools/make_long_pair.py`. Raw rows and logs stay in `build/smoke-gpu/NAME`; a case
+that was interrupted goes on where it stopped when the command is run again with the same NAME. Results go to
+`docs/evidence/NAME/smoke-CASE.json` with a manifest. Needs SGLang 0.5.23 and this package in the running Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import evidence  # tools/evidence.py, beside this file
+from speculators_convert import api
+from speculators_convert.engines.rules import Ruling
+from speculators_convert.serving import backends, devices
+from speculators_convert.spec import Anchor, DraftSpec
+from speculators_convert.workloads import load
+
+ROOT = Path(__file__).resolve().parent.parent
+TRAINED, EVIDENCE, BUILD = ROOT / "fixtures" / "trained", ROOT / "docs" / "evidence", ROOT / "build" / "smoke-gpu"
+DRAFTS = sorted(path.name for path in TRAINED.iterdir() if path.is_dir() and path.name != "tiny-target")
+WAYS = {"stock": "stock-only", "plugin": "speculators_dspark"}
+"""SGLANG_PLUGINS of each way; no plugin has the first name, so SGLang is as without this package."""
+WANTED = ("triton", "fa3", "flashinfer")
+OUTPUT_TOKENS, TIMEOUT_SECONDS = 64, 420
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of `smoke`."""
+
+    draft: str
+    way: str
+    target_backend: str
+    draft_backend: str
+    mt_bench: bool = False
+
+    @property
+    def name(self) -> str:
+        return "-".join([*(["mt-bench"] if self.mt_bench else []), self.draft, self.way, self.draft_backend])
+
+
+def main() -> int:
+    """Run what is left; 1 when a case did not pass, 3 when the budget ended before the cases did."""
+    options = _options()
+    gpus = devices.gpus()
+    if not gpus and not options.list:
+        raise SystemExit("no GPU: nvidia-smi lists none (driver missing?). `--list --capability 10.0` shows what would run on one.")
+    capability = options.capability or (gpus[0].capability if gpus else "9.0")
+    wanted, left_out = cases(capability)
+    wanted = [case for case in wanted if options.only in case.name]
+    print(backends.choose(capability, bonus_anchor=False, plugin_live=True).why)
+    print("\n".join([*(f"run   {case.name}, target {case.target_backend}" for case in wanted), *(f"leave {name}: {why}" for name, why in left_out)]), flush=True)
+    if options.list:
+        return 0
+    run = options.run or f"{gpus[0].name.lower().replace('nvidia ', '').replace(' ', '-')}-{datetime.now(tz=UTC).date()}"
+    commit = options.commit or subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    done, began = list[str](), time.monotonic()
+    for case in wanted:
+        if time.monotonic() - began > options.budget:
+            break
+        done.append(_run(case, BUILD / run))
+        record(EVIDENCE / run, BUILD / run, _machine(gpus), commit)
+    print(f"{len(done)} of {len(wanted)} cases: {', '.join(f'{done.count(word)} {word}' for word in sorted(set(done)))}; evidence in docs/evidence/{run}")
+    return 3 if len(done) < len(wanted) else int(any(verdict != "pass" for verdict in done))
+
+
+def cases(capability: str) -> tuple[list[Case], list[tuple[str, str]]]:
+    """What runs on a GPU of this capability, and what does not, with the reason."""
+    found, left_out = list[Case](), list[tuple[str, str]]()
+    for draft in DRAFTS:
+        bonus = api.look(str(TRAINED / draft)).spec.anchor is Anchor.BONUS
+        for way in WAYS:
+            live = way == "plugin"
+            target = backends.choose(capability, bonus_anchor=bonus, plugin_live=live).target
+            for name in dict.fromkeys((*backends.accepted(capability, "draft"), *WANTED)):
+                case, reason = Case(draft, way, target, name), _against(capability, name, bonus, live)
+                if reason is None:
+                    found.append(case)
+                else:
+                    left_out.append((case.name, reason))
+    return [*found, *_mt_bench(capability)], left_out
+
+
+def _mt_bench(capability: str) -> Iterator[Case]:
+    for draft in DRAFTS:
+        chosen = backends.choose(capability, bonus_anchor=True, plugin_live=True)
+        yield Case(draft, "plugin", chosen.target, chosen.draft, mt_bench=True)
+
+
+def _against(capability: str, name: str, bonus: bool, live: bool) -> str | None:
+    known = backends.problem(capability, "draft", name, backends.Case(bonus_anchor=bonus, plugin_live=live))
+    if known is None and name not in backends.accepted(capability, "draft"):
+        return f"the table has no {name} for drafts on {backends.key_of(capability)}"
+    return known
+
+
+def _run(case: Case, work: Path) -> str:
+    """The verdict of one case; a finished one is not run again."""
+    out, result = work / case.name, work / case.name / "smoke-result.json"
+    if not result.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        draft, target, prompts = _inputs(case, work)
+        words = command(case, str(draft), str(target), str(prompts), str(out))
+        (out / "command.txt").write_text(f"SGLANG_PLUGINS={WAYS[case.way]} " + " ".join(["spec-convert", *words]) + "\n")
+        with (out / "smoke.txt").open("w") as log:
+            environ = {**os.environ, "SGLANG_PLUGINS": WAYS[case.way]}
+            subprocess.run([sys.executable, "-m", "speculators_convert", *words], cwd=ROOT, env=environ, stdout=log, stderr=subprocess.STDOUT, check=False)
+    verdict = json.loads(result.read_text())["verdict"] if result.exists() else "no result"
+    print(f"{verdict:9} {case.name}" + ("" if verdict == "pass" else f": see {(out / 'smoke.txt').relative_to(ROOT)}"), flush=True)
+    return verdict
+
+
+def command(case: Case, draft: str, target: str, prompts: str, out: str) -> list[str]:
+    """Words of `spec-convert` for a case."""
+    return [
+        "smoke", draft, "--target", target, "--prompts", prompts, "--engine", "sglang", "--modes", "eager,graph", "--max-new-tokens", str(OUTPUT_TOKENS),
+        "--attention-backend", case.target_backend, "--draft-attention-backend", case.draft_backend, "--timeout", str(TIMEOUT_SECONDS), "--out", out,
+    ]  # fmt: skip
+
+
+def _inputs(case: Case, work: Path) -> tuple[Path, Path, Path]:
+    """Draft, target and prompts; what is not a fixture is made once."""
+    if case.mt_bench:
+        pair, prompts = work / "long-pair", work / "mt-bench.jsonl"
+        if not pair.exists():
+            subprocess.run([sys.executable, str(ROOT / "tools" / "make_long_pair.py"), str(pair)], check=True)
+            requests = load("mt-bench", pair / "tiny-target", output_tokens=OUTPUT_TOKENS, both_turns=True).requests
+            prompts.write_text("".join(json.dumps({"input_ids": list(item.input_ids)}) + "\n" for item in requests))
+        return pair / case.draft, pair / "tiny-target", prompts
+    draft, target = TRAINED / case.draft, TRAINED / "tiny-target"
+    return (draft if case.way == "plugin" else _rewritten(draft, target, work)), target, TRAINED / "prompts.jsonl"
+
+
+def _rewritten(draft: Path, target: Path, work: Path) -> Path:
+    """The draft as stock SGLang reads it."""
+    spec: DraftSpec = api.look(str(draft)).spec
+    out = work / "stock" / draft.name
+    if not out.exists():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        api.normalize(str(draft), out, layout="sglang-dense" if spec.reduced_vocabulary else "sglang", target=str(target))
+    verdict = next(item for item in api.inspect(str(out), target=str(target)).engines if (item.engine, item.version) == ("SGLang", "0.5.23"))
+    if verdict.verdict != Ruling.LOADS.value:
+        raise SystemExit(f"{out}: stock SGLang does not load it: {'; '.join(verdict.reasons)}")
+    return out
+
+
+def record(folder: Path, work: Path, machine: str, commit: str) -> None:
+    """Results of `work` to a folder of evidence, with paths of the repository only, and their manifest."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stated = folder / "commands.json"
+    before = json.loads(stated.read_text()) if stated.exists() else {"date": str(datetime.now(tz=UTC).date()), "commands": {}}
+    commands = dict(before["commands"])
+    for result in sorted(work.glob("*/smoke-result.json")):
+        name = f"smoke-{result.parent.name}.json"
+        (folder / name).write_text(_portable(result.read_text()))
+        commands[name] = _portable((result.parent / "command.txt").read_text().strip())
+    stated.write_text(json.dumps({**before, "machine": machine, "commands": commands}, indent=2) + "\n")
+    evidence.write(folder, commit)
+
+
+def _portable(text: str) -> str:
+    """Without this machine's folders."""
+    for place, shown in ((f"{ROOT}/", ""), (f"{sys.prefix}/", ""), (f"{Path.home()}/", "~/")):
+        text = text.replace(place, shown)
+    return text
+
+
+def _machine(gpus: Sequence[devices.Gpu]) -> str:
+    kinds = sorted({gpu.name for gpu in gpus})
+    return f"{len(gpus)} x {', '.join(kinds)} (compute capability {gpus[0].capability}, driver {gpus[0].driver}), Python {sys.version.split()[0]}"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", help="Name of the folder in docs/evidence; the GPU and today's date without it")
+    parser.add_argument("--commit", help="Commit that is run, where the sources are not in a git repository")
+    parser.add_argument("--only", default="", help="Cases whose name has this text")
+    parser.add_argument("--budget", type=float, default=float("inf"), help="Seconds after which no further case is started")
+    parser.add_argument("--capability", help="With --list: a compute capability such as 10.0")
+    parser.add_argument("--list", action="store_true", help="Show the cases and end")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
