@@ -34,7 +34,8 @@ def prompts(result: SmokeResult) -> Markup:
     if not result.modes:
         return element("p", "No prompt ran.")
     keyed = (((mode.outcomes, bool(mode.temperature), tuple(sorted(_verdicts(result, mode).items()))), mode) for mode in result.modes)
-    return join(_prompts(names, mode, _verdicts(result, mode)) for names, mode in alike(keyed))
+    note = element("p", "Exact: equal to target-only greedy decoding. Else the number is that of the first token that differs, from 0.", class_="note")
+    return join((note, *(_prompts(names, mode, _verdicts(result, mode)) for names, mode in alike(keyed))))
 
 
 def _compared(items: Sequence[Equivalence]) -> Markup:
@@ -135,5 +136,5 @@ def _outcome(item: PromptOutcome, verdict: str | None, *, sampled: bool) -> obje
         return "sampled"
     if item.exact:
         return element("span", "exact", class_="good")
-    words = f"differs from token {item.first_difference}" if item.first_difference is not None else "differs"
-    return element("span", words + (f" ({verdict})" if verdict else ""), class_="open" if verdict == "tie" else "bad")
+    words = verdict or "differs"
+    return element("span", words if item.first_difference is None else f"{words} at {item.first_difference}", class_="open" if verdict == "tie" else "bad")

@@ -112,7 +112,7 @@ def test_each_prompt_of_each_mode_has_its_outcome() -> None:
     page = Page(smoke_html(result))
     outcomes = [row[1] for row in page.rows if len(row) == 6 and row[0].isdigit()]
     count = result.modes[0].total
-    assert outcomes == ["exact"] * count + ["differs from token 17 (tie)", "differs from token 3 (defect)"] + ["exact"] * (count - 2) + ["sampled"] * count
+    assert outcomes == ["exact"] * count + ["tie at 17", "defect at 3"] + ["exact"] * (count - 2) + ["sampled"] * count
     first = result.modes[0].outcomes[0]
     row = ["0", "exact", *map(str, (first.output_tokens, first.verify_steps, first.accepted_tokens)), f"{first.accepted_tokens / first.verify_steps:.2f}"]
     assert row in page.rows
