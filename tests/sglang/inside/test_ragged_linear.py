@@ -35,7 +35,8 @@ def backend(world) -> GDNAttnBackend:
     )
     pool = HybridReqToTokenPool(
         size=4, mamba_size=4, mamba_spec_state_size=4, max_context_len=64, device="cpu", enable_memory_saver=False,
-        cache_params=Mamba2CacheParams(shape=shape, layers=[0], dtype=Mamba2StateDType(conv=torch.float32, temporal=torch.float32)), mamba_layer_ids=[0], enable_mamba_extra_buffer=False,
+        cache_params=Mamba2CacheParams(shape=shape, layers=[0], dtype=Mamba2StateDType(conv=torch.float32, temporal=torch.float32)),
+        mamba_layer_ids=[0], enable_mamba_extra_buffer=False,
         speculative_num_draft_tokens=ROW, enable_overlap_schedule=False,
     )  # fmt: skip
     generator = torch.Generator().manual_seed(1)
