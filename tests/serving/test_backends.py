@@ -91,6 +91,17 @@ def test_what_a_user_names_is_looked_up(capability: str, role: backends.Role, na
     assert said is None or said in (found or "")
 
 
+@pytest.mark.parametrize(("capability", "device"), [("9.0", "sm_90"), ("10.0", "sm_100"), ("12.0", "sm_120"), (None, "none (CPU)"), ("8.0", "any other")])
+def test_the_page_shows_the_table(capability: str | None, device: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "equivalence.md").read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if line.startswith(f"| {device}"))
+    _, _, target, draft, others, _ = (cell.strip() for cell in row.split("|"))
+    found = choose(capability, bonus_anchor=False, plugin_live=False)
+    assert (target, draft.partition(";")[0]) == (found.target, found.draft)
+    named = {name for name in ("triton", "flashinfer", "fa3", "fa4", "trtllm_mha") if name in others}
+    assert named | {target, draft.partition(";")[0]} == {*accepted(capability, "target"), *accepted(capability, "draft")}
+
+
 def places() -> Iterator[Place]:
     """Each source of the table."""
     table = backends.table()
