@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from speculators_convert.bench_result import BenchManifest, BenchPlan, BenchReport, RequestRow, ServerRun
 from speculators_convert.checks import CHECKS, Check
 from speculators_convert.cli import build
 from speculators_convert.diff import DiffResult
@@ -42,6 +43,11 @@ SCHEMAS: dict[str, type[Model]] = {
     "receipt": Receipt,
     "smoke": SmokeResult,
     "probe": ProbeResult,
+    "bench": BenchReport,
+    "bench-plan": BenchPlan,
+    "bench-row": RequestRow,
+    "bench-server": ServerRun,
+    "bench-manifest": BenchManifest,
     "diff": DiffResult,
     "doctor": Doctor,
     "rank-manifest": RankManifest,

@@ -41,12 +41,26 @@ def main() -> None:
         _write("rank-manifest", (Path(folder) / "ranks" / "spec-convert.ranks.json").read_text(encoding="utf-8"))
         _write("doctor", _run("doctor", "--format", "json"))
         _write("probe", _run("probe", DRAFT, "--target", TARGET, "--prompts", "fixtures/trained/prompts.jsonl", "--format", "json"))
+        _bench(Path(folder))
         _write("error", _run("inspect", "drafts/absent", "--format", "json"))
     _write("explanations", _run("explain", "DSP105", "--format", "json"))
     _write("draft-spec", json.dumps(json.loads((EXAMPLES / "report.json").read_text(encoding="utf-8"))["spec"]))
     _write("policy", json.dumps(POLICY), keep_order=True)
     _write("prompt", (ROOT / "fixtures/trained/prompts.jsonl").read_text(encoding="utf-8").splitlines()[0])
     shutil.copy(next((ROOT / "src/speculators_convert/engines").glob("vllm-*.json")), EXAMPLES / "engine.json")
+
+
+def _bench(folder: Path) -> None:
+    """A small run of the reference engine; its files are examples too."""
+    requests, out = folder / "requests.jsonl", folder / "bench"
+    requests.write_text("".join((ROOT / "fixtures/trained/prompts.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[:2]), encoding="utf-8")
+    sizes = ("--output-tokens", "16", "--repeats", "2", "--warm-up", "1", "--device", "cpu")
+    shown = {str(requests): "prompts.jsonl", str(sys.executable): "python"}
+    _write("bench", _run("bench", DRAFT, "--target", TARGET, "--engine", "reference", "--workload", str(requests), *sizes, "--out", str(out), "--format", "json"), shown)
+    server = out / "servers" / "001-drafted"
+    for name, path in (("bench-plan", out / "plan.json"), ("bench-manifest", out / "manifest.json"), ("bench-server", server / "server.json")):
+        _write(name, path.read_text(encoding="utf-8"), shown)
+    _write("bench-row", (server / "rows.jsonl").read_text(encoding="utf-8").splitlines()[0])
 
 
 def _run(*arguments: str) -> str:

@@ -174,17 +174,19 @@ class ArmResult(Model):
     end_to_end: Distribution
     time_to_first_token: Distribution
     time_per_output_token: Distribution
+    step_ms: float = Field(description="Milliseconds from first to last token-bearing event over verify steps, or over tokens without a draft; all requests of all repeats")
     acceptance: Acceptance | None
     outputs_equal: int = Field(description="Requests whose output is the same in each repeat")
     outputs_plain: int = Field(description="Requests whose output is the target's own in each repeat")
 
 
 class Change(Model):
-    """One metric of one arm against the target alone, paired within each repeat."""
+    """One metric of one arm against another, paired within each repeat."""
 
     metric: str
     arm: str
-    ratios: tuple[float, ...] = Field(description="Arm over target alone, for each repeat")
+    against: str = Field(description="The target alone; for a further draft also the draft that the run is about")
+    ratios: tuple[float, ...] = Field(description="Arm over the other, for each repeat")
     median: float
     low: float
     high: float

@@ -8,6 +8,7 @@ from math import fsum
 from statistics import median
 
 from speculators_convert.bench_result import (
+    DRAFTED,
     PLAIN,
     Acceptance,
     ArmResult,
@@ -31,7 +32,7 @@ def report(plan: BenchPlan, rows: Mapping[int, Rows], rows_sha256: Sequence[str]
         f"concurrency {result.concurrency}, {change.arm}: {change.metric} is {change.median:.3f} times that of the target alone ({change.low:.3f} to {change.high:.3f})"
         for result in results
         for change in result.changes
-        if change.verdict == "worse"
+        if change.verdict == "worse" and change.against == PLAIN
     )
     return BenchReport(plan=plan, rows_sha256=tuple(rows_sha256), results=results, regressions=worse)
 
@@ -40,7 +41,11 @@ def _at(plan: BenchPlan, rows: Mapping[int, Rows], concurrency: int) -> Concurre
     repeats = {arm.name: [_phase(rows[step.index], concurrency) for step in plan.steps if step.arm == arm.name] for arm in plan.arms}
     arms = tuple(_arm(name, phases, repeats[PLAIN]) for name, phases in repeats.items())
     changes = tuple(
-        _change(metric, measure, higher, name, phases, repeats[PLAIN]) for name, phases in repeats.items() if name != PLAIN for metric, (measure, higher) in METRICS.items()
+        _change(metric, measure, higher, (name, against), repeats)
+        for against in (PLAIN, DRAFTED)
+        for name in repeats
+        if name not in {PLAIN, against}
+        for metric, (measure, higher) in METRICS.items()
     )
     return ConcurrencyResult(concurrency=concurrency, arms=arms, changes=changes)
 
@@ -61,6 +66,7 @@ def _arm(name: str, repeats: Sequence[Rows], plain: Sequence[Rows]) -> ArmResult
         end_to_end=_distribution(end_to_end(pooled)),
         time_to_first_token=_distribution(time_to_first_token(pooled)),
         time_per_output_token=_distribution(time_per_output_token(pooled)),
+        step_ms=sum(row.last_ns - row.first_ns for row in pooled) / (sum(row.verify_steps or row.output_tokens - row.first_tokens for row in pooled) * _MS),
         acceptance=_acceptance(pooled),
         outputs_equal=_equal_outputs(repeats),
         outputs_plain=_equal_outputs([*repeats, *plain]),
@@ -112,12 +118,13 @@ def _equal_outputs(repeats: Sequence[Rows]) -> int:
     return sum(all(other.get(name) == digest for other in outputs) for name, digest in outputs[0].items())
 
 
-def _change(metric: str, measure: Callable[[Rows], float], higher: bool, name: str, repeats: Sequence[Rows], plain: Sequence[Rows]) -> Change:
-    ratios = tuple(measure(rows) / measure(base) for rows, base in zip(repeats, plain, strict=True))
+def _change(metric: str, measure: Callable[[Rows], float], higher: bool, names: tuple[str, str], repeats: Mapping[str, Sequence[Rows]]) -> Change:
+    arm, against = names
+    ratios = tuple(measure(rows) / measure(base) for rows, base in zip(repeats[arm], repeats[against], strict=True))
     gains = [ratio > 1 if higher else ratio < 1 for ratio in ratios]
     losses = [ratio < 1 if higher else ratio > 1 for ratio in ratios]
     verdict = "unclear" if len(ratios) < 2 else "better" if all(gains) else "worse" if all(losses) else "unclear"
-    return Change(metric=metric, arm=name, ratios=ratios, median=median(ratios), low=min(ratios), high=max(ratios), verdict=verdict)
+    return Change(metric=metric, arm=arm, against=against, ratios=ratios, median=median(ratios), low=min(ratios), high=max(ratios), verdict=verdict)
 
 
 def _percentile_of(times: Callable[[Rows], list[float]], percent: int) -> Callable[[Rows], float]:

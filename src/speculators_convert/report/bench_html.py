@@ -46,8 +46,8 @@ def _device(plan: BenchPlan) -> str:
 
 
 def _concurrency(result: ConcurrencyResult) -> Iterator[Markup]:
-    yield element("h3", "Against the target alone")
-    columns = (Column("Draft"), Column("Measure"), Column("Median ratio", numeric=True), Column("Range over repeats", numeric=True), Column("Verdict"))
+    yield element("h3", "One against the other")
+    columns = (Column("Draft"), Column("Against"), Column("Measure"), Column("Median ratio", numeric=True), Column("Range over repeats", numeric=True), Column("Verdict"))
     yield table(columns, (_change(change) for change in result.changes), label=f"Changes at concurrency {result.concurrency}", stacked=True)
     yield element("h3", "Throughput")
     yield element("figure", throughput_chart(result), element("div", _throughput_table(result), class_="beside"))
@@ -73,7 +73,7 @@ def times_chart(name: str, times: Callable[[ArmResult], Distribution], result: C
 
 def _change(change: Change) -> list[object]:
     words, kind = _SIGNS[change.verdict]
-    return [change.arm, change.metric, f"{change.median:.3f}", f"{change.low:.3f} to {change.high:.3f}", element("span", words, class_=kind)]
+    return [change.arm, change.against, change.metric, f"{change.median:.3f}", f"{change.low:.3f} to {change.high:.3f}", element("span", words, class_=kind)]
 
 
 def _throughput_table(result: ConcurrencyResult) -> Markup:
@@ -96,9 +96,9 @@ def _times_table(name: str, times: Callable[[ArmResult], Distribution], result: 
 
 
 def _acceptance(arms: Sequence[ArmResult]) -> Markup:
-    columns = (Column("Draft"), *(Column(name, numeric=True) for name in ("Acceptance length", "Rate", "Verify steps", "Accepted", "Drafted")))
+    columns = (Column("Draft"), *(Column(name, numeric=True) for name in ("Acceptance length", "Rate", "Time per step", "Verify steps", "Accepted", "Drafted")))
     rows = [
-        (arm.arm, f"{found.length:.3f}", f"{found.rate:.1%}", f"{found.verify_steps:,}", f"{found.accepted:,}", f"{found.drafted:,}")
+        (arm.arm, f"{found.length:.3f}", f"{found.rate:.1%}", f"{arm.step_ms:.3f} ms", f"{found.verify_steps:,}", f"{found.accepted:,}", f"{found.drafted:,}")
         for arm in arms
         if (found := arm.acceptance) is not None
     ]
