@@ -75,3 +75,19 @@ def test_results_become_evidence_that_checks_out_and_names_no_folder_of_this_mac
     assert [item for item in problems if "is not in the history" not in item] == []
     (folder / "smoke-one.json").write_text("{}")
     assert any("not the bytes that were recorded" in item for item in tool.evidence.problems(folder, datetime.now(tz=UTC).date()))
+
+
+@pytest.mark.parametrize("draft", ["tiny-anchor-full-vanilla", "tiny-sliding-noncausal"])
+def test_stock_gets_a_rewritten_draft_and_the_plugin_the_librarys(draft: str, tool: ModuleType, tmp_path: Path) -> None:
+    stock, target, prompts = tool._inputs(tool.Case(draft, "stock", "fa3", "triton"), tmp_path)
+    assert json.loads((stock / "config.json").read_text())["architectures"] == ["Qwen3DSparkModel"]
+    assert tool._inputs(tool.Case(draft, "stock", "fa3", "triton"), tmp_path)[0] == stock, "made once"
+    plugin, *same = tool._inputs(tool.Case(draft, "plugin", "fa3", "triton"), tmp_path)
+    assert (plugin, same) == (tool.TRAINED / draft, [target, prompts])
+
+
+def test_mt_bench_runs_whole_over_the_long_pair(tool: ModuleType, tmp_path: Path) -> None:
+    draft, target, prompts = tool._inputs(tool.Case("tiny-sliding-causal", "plugin", "fa3", "fa3", mt_bench=True), tmp_path)
+    assert len(prompts.read_text().splitlines()) == 160
+    assert json.loads((target / "config.json").read_text())["max_position_embeddings"] == 4096
+    assert draft.parent == target.parent
