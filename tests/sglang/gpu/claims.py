@@ -11,7 +11,7 @@ Row = dict[str, Any]
 Claim = tuple[str, bool, str]
 """What is claimed, whether it holds, the numbers."""
 AGREEMENT = 0.97
-KEPT = 0.8
+KEPT = 0.9
 """Share of the acceptance that a draft keeps when the target's weights are rounded; without its own head it would keep none."""
 WIDTH_LOSS = 0.3
 
