@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -180,3 +183,34 @@ def test_text_page_and_picture_show_the_same_run(recorded: Path, tmp_path: Path)
     assert page.count("<svg") == 4
     write_png(report, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_no_process_and_goes_on(requests: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["bench", str(DRAFT), "--target", str(TARGET), "--engine", "reference", "--device", "cpu", "--workload", str(requests), "--output-tokens", str(TOKENS)]
+    command = [sys.executable, "-m", "speculators_convert", *words, "--repeats", "2", "--warm-up", "1", "--out", str(out)]
+    process = subprocess.Popen(command, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not (out / "servers/000-plain").exists() or not list(out.glob("servers/.*.part/log")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    first = (out / "servers/000-plain/rows.jsonl").read_bytes()
+    while workers := [entry for entry in Path("/proc").glob("[0-9]*") if _session(entry) == process.pid]:
+        assert time.monotonic() < deadline, workers
+        time.sleep(0.1)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (out / "servers/000-plain/rows.jsonl").read_bytes() == first
+    api.bench_analyze(out)
+
+
+def _session(entry: Path) -> int | None:
+    """Session of a living process."""
+    try:
+        fields = (entry / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else int(fields[3])

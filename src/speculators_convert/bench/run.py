@@ -37,6 +37,11 @@ class Measured:
 def run(plan: BenchPlan, workload: Workload, engine: Engine, out: Path, budget: float | None, progress: Progress) -> BenchReport | Unfinished:
     """All steps that `out` lacks while the budget lasts, then the summary. One group is always run."""
     store.open_folder(out, plan, workload)
+    with store.locked(out):
+        return _locked(plan, workload, engine, out, budget, progress)
+
+
+def _locked(plan: BenchPlan, workload: Workload, engine: Engine, out: Path, budget: float | None, progress: Progress) -> BenchReport | Unfinished:
     done, began, longest = store.finished(out, plan), time.monotonic(), 0.0
     pending = [step for step in plan.steps if step.index not in done]
     count = len(plan.steps) - len(pending)

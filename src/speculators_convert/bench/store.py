@@ -7,9 +7,11 @@ A server's folder appears under its name when it is finished, so that a run resu
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -62,6 +64,19 @@ def _difference(theirs: dict[str, JsonValue], ours: dict[str, JsonValue], prefix
     if isinstance(left, dict) and isinstance(right, dict):
         return _difference(left, right, f"{prefix}{name}.")
     return f"{prefix}{name}", str(left)[:200], str(right)[:200]
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """`WriteError` while another run writes into the folder; the kernel drops the lock with the process."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise WriteError("another run writes into this folder", where=str(folder), hint="wait for it, or pass another --out") from error
+    finally:
+        os.close(descriptor)
 
 
 def part(folder: Path, step: Step) -> Path:
