@@ -17,7 +17,7 @@ from speculators_convert.model import printable
 Attribute = str | float | bool | None
 NOTHING = "\N{EN DASH}"
 """Stands in a cell that has no value."""
-_VOID = {"br", "meta"}
+_VOID = {"br", "meta", "wbr"}
 
 
 class Markup(str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -97,7 +98,12 @@ def _run(result: SmokeResult) -> Markup:
 
 def _named_values(values: Mapping[str, JsonValue]) -> Markup:
     rows = tuple(_flat(values))
-    return facts(rows) if rows else element("p", "None recorded.")
+    return facts((_breakable(name), value) for name, value in rows) if rows else element("p", "None recorded.")
+
+
+def _breakable(name: str) -> Markup:
+    """A name that a line may end in after each underscore or dot."""
+    return join(part if part not in "._" else join((part, element("wbr"))) for part in re.split(r"([._])", name) if part)
 
 
 def _flat(values: Mapping[str, JsonValue], above: str = "") -> Iterator[tuple[str, object]]:

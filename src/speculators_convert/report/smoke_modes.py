@@ -42,7 +42,8 @@ def _row(mode: ModeResult, *, served: bool) -> list[object]:
     exact = f"sampled at {mode.temperature:g}" if mode.temperature else f"{mode.exact} of {mode.total}"
     counts = (f"{count:,}" for count in (mode.verify_steps, mode.drafted_tokens, mode.accepted_tokens))
     length = element("strong", f"{mode.acceptance_length:.3f}")
-    return [mode.name, length, exact, *counts, f"{mode.seconds:.1f} s", f"{mode.target_only_seconds:.1f} s", *([mode.server or NOTHING] if served else [])]
+    seconds = (f"{mode.seconds:.1f} s", f"{mode.target_only_seconds:.1f} s") if mode.seconds else (NOTHING, NOTHING)
+    return [mode.name, length, exact, *counts, *seconds, *([mode.server or NOTHING] if served else [])]
 
 
 def _by_position(names: str, mode: ModeResult) -> Markup:

@@ -10,6 +10,11 @@ from speculators_convert.smoke_result import Equivalence, ModeResult, PromptOutc
 
 _OPEN = 32
 """Prompts up to which a table is shown unfolded."""
+_AGAINST = {
+    "plain": "Against plain: the target's ordinary greedy decoding.",
+    "null draft": "Against null draft: plain greedy decoding through the verification path.",
+    "plain (null draft)": "Against plain (null draft): that control itself, against ordinary decoding.",
+}
 _Verdicts = dict[int, str]
 """Prompt to tie or defect."""
 
@@ -52,9 +57,9 @@ def _compared(items: Sequence[Equivalence]) -> Markup:
         )
         for item in items
     ]
-    note = (
-        "Against plain: the target's ordinary greedy decoding. Against null draft: plain greedy decoding through the verification path. At the first token that differs, "
-        "a tie is a difference that rounding explains; a defect is any other."
+    kinds = dict.fromkeys(item.against for item in items)
+    note = " ".join(
+        (*(_AGAINST[kind] for kind in kinds if kind in _AGAINST), "At the first token that differs, a tie is a difference that rounding explains; a defect is any other.")
     )
     return join((table(columns, rows, label="Outputs compared", stacked=True), element("p", note, class_="note")))
 

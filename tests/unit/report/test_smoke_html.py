@@ -17,7 +17,7 @@ from speculators_convert.smoke_result import Block, SmokeResult
 from speculators_convert.spec import Anchor
 
 SECTIONS = ("claims", "block", "acceptance", "equivalence", "prompts", "servers", "run", "checkpoints")
-VOID = {"br", "meta"}
+VOID = {"br", "meta", "wbr"}
 
 
 class Page(HTMLParser):
@@ -79,7 +79,7 @@ def test_each_section_is_there_once_and_linked(result: SmokeResult) -> None:
 def test_the_numbers_of_the_result_stand_in_the_tables() -> None:
     result = everything()
     page = Page(smoke_html(result))
-    rows = page.rows
+    rows, joined = page.rows, Page(smoke_html(result).replace("<wbr>", "")).text
     for item in result.comparisons:
         assert [item.name, item.measured, item.expected, "\u2713 holds" if item.holds else "\u2717 fails"] in rows
     mode, counts = result.modes[2], lambda mode: [f"{count:,}" for count in (mode.verify_steps, mode.drafted_tokens, mode.accepted_tokens)]
@@ -97,12 +97,24 @@ def test_the_numbers_of_the_result_stand_in_the_tables() -> None:
         assert all([path, digest] in rows for path, digest in item.files.items())
         assert item.digest in page.text
     for name, value in result.environment.items():
-        assert f"{name} {value}" in page.text
+        assert f"{name} {value}" in joined
     assert "SGLANG_PLUGINS=speculators_dspark python -m sglang.launch_server --model-path 'a folder/target' --tp-size 2" in page.text
 
 
+def test_what_was_not_timed_has_no_seconds() -> None:
+    result = example()
+    untimed = result.modes[0].model_copy(update={"seconds": 0})
+    row = next(row for row in Page(smoke_html(result.model_copy(update={"modes": (untimed,)}))).rows if row[0] == untimed.name)
+    assert row[-2:] == ["\u2013", "\u2013"]
+
+
+def test_what_outputs_were_compared_with_is_explained_where_it_occurs() -> None:
+    assert "Against null draft: plain greedy" in smoke_html(everything())
+    assert "Against null draft" not in smoke_html(example())
+
+
 def test_parameters_are_read_by_name() -> None:
-    words = Page(smoke_html(everything())).text
+    words = " ".join(Page(smoke_html(everything()).replace("<wbr>", "")).text.split())
     assert "Parameters expect \u2013 modes eager, ragged servers.concurrency 8 servers.control true servers.nodes.address host:1" in words
     assert "image" not in words
 
