@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from speculators_convert.bench_result import ArmResult, BenchPlan, BenchReport, Change, ConcurrencyResult, Distribution
 from speculators_convert.report import svg
+from speculators_convert.report.bench_text import nothing_worse
 from speculators_convert.report.html import NOTHING, Column, Markup, code, element, facts, join, page, section, table
 
 TIMES: tuple[tuple[str, Callable[[ArmResult], Distribution]], ...] = (
@@ -13,7 +14,8 @@ TIMES: tuple[tuple[str, Callable[[ArmResult], Distribution]], ...] = (
     ("Time to first token", lambda arm: arm.time_to_first_token),
     ("Time per output token", lambda arm: arm.time_per_output_token),
 )
-_SIGNS = {"better": ("\N{CHECK MARK} better", "good"), "worse": ("\N{BALLOT X} worse", "bad"), "unclear": ("unclear", "open")}
+_SIGNS = {"better": ("\N{CHECK MARK} better ", "good"), "worse": ("\N{BALLOT X} worse ", "bad"), "unclear": ("", None)}
+"""Words and colour of a verdict."""
 QUARTER, THREE_QUARTERS = 5, 15
 """Places of the quartiles in a distribution's curve."""
 
@@ -29,9 +31,9 @@ def render_bench(report: BenchReport) -> str:
 
 def _header(report: BenchReport) -> Markup:
     plan, worse = report.plan, report.regressions
-    text = f"{len(worse)} measures are worse than the target alone" if worse else "Nothing is worse than the target alone in every repeat"
+    text = f"{len(worse)} measures are worse than the target alone" if worse else nothing_worse(report)
     lines = element("ul", *(element("li", line) for line in worse)) if worse else ""
-    verdict = element("div", element("h1", text), lines, class_=f"verdict {'bad' if worse else 'good'}")
+    verdict = element("div", element("h1", text), lines, class_=f"verdict {'bad' if worse else 'open' if plan.repeats < 2 else 'good'}")
     rows: list[tuple[object, object]] = [("Target", join((code(plan.target.reference), f" sha256:{plan.target.digest[:16]}")))]
     rows += [(arm.name, join((code(arm.draft.reference), f" sha256:{arm.draft.digest[:16]}", "" if arm.plugin else ", without the plugin"))) for arm in plan.arms if arm.draft]
     rows.append(
@@ -47,8 +49,7 @@ def _device(plan: BenchPlan) -> str:
 
 def _concurrency(result: ConcurrencyResult) -> Iterator[Markup]:
     yield element("h3", "One against the other")
-    columns = (Column("Draft"), Column("Against"), Column("Measure"), Column("Median ratio", numeric=True), Column("Range over repeats", numeric=True), Column("Verdict"))
-    yield table(columns, (_change(change) for change in result.changes), label=f"Changes at concurrency {result.concurrency}", stacked=True)
+    yield _changes(result)
     yield element("h3", "Throughput")
     yield element("figure", throughput_chart(result), element("div", _throughput_table(result), class_="beside"))
     for name, times in TIMES:
@@ -71,9 +72,20 @@ def times_chart(name: str, times: Callable[[ArmResult], Distribution], result: C
     return svg.spread_chart(spreads, svg.axis((item.high for item in spreads), unit="ms"), title=f"{name} at concurrency {result.concurrency}")
 
 
-def _change(change: Change) -> list[object]:
-    words, kind = _SIGNS[change.verdict]
-    return [change.arm, change.against, change.metric, f"{change.median:.3f}", f"{change.low:.3f} to {change.high:.3f}", element("span", words, class_=kind)]
+def _changes(result: ConcurrencyResult) -> Markup:
+    """One row for each measure, one column for each pair of arms."""
+    pairs = list(dict.fromkeys((change.arm, change.against) for change in result.changes))
+    found = {(change.metric, change.arm, change.against): change for change in result.changes}
+    metrics = dict.fromkeys(change.metric for change in result.changes)
+    columns = (Column("Measure"), *(Column(f"{arm} / {against}", numeric=True) for arm, against in pairs))
+    rows = ([metric, *(_change(found[metric, *pair]) for pair in pairs)] for metric in metrics)
+    note = "Median of the ratios within each repeat, and their range. Better or worse: all of two repeats or more agree."
+    return join((table(columns, rows, label=f"Ratios at concurrency {result.concurrency}", stacked=True), element("p", note, class_="note")))
+
+
+def _change(change: Change) -> Markup:
+    sign, kind = _SIGNS[change.verdict]
+    return join((element("span", f"{sign}{change.median:.3f}", class_=kind), element("br"), element("span", f"{change.low:.3f} to {change.high:.3f}", class_="note")))
 
 
 def _throughput_table(result: ConcurrencyResult) -> Markup:

@@ -20,7 +20,12 @@ def bench_lines(report: BenchReport) -> Iterator[str]:
     for result in report.results:
         yield from _concurrency(result)
     yield ""
-    yield from (f"WORSE  {line}" for line in report.regressions) if report.regressions else ("nothing is worse than the target alone in every repeat",)
+    yield from (f"WORSE  {line}" for line in report.regressions) if report.regressions else (nothing_worse(report),)
+
+
+def nothing_worse(report: BenchReport) -> str:
+    """What can be said when no regression was found."""
+    return "One repeat says nothing about better or worse" if report.plan.repeats < 2 else "Nothing is worse than the target alone in every repeat"
 
 
 def _concurrency(result: ConcurrencyResult) -> Iterator[str]:
