@@ -114,6 +114,12 @@ def test_mmspec_refuses_lines_of_another_form(tmp_path: Path, change: dict[str, 
         mmspec.items(folder)
 
 
+def test_prompts_without_their_images_are_refused(chat_target: Path, tmp_path: Path) -> None:
+    write_mmspec(tmp_path / "copy", per_topic=1)
+    with pytest.raises(UsageError, match="images are read but not sent"):
+        load_workload(f"mmspec:{tmp_path / 'copy'}", chat_target, report=lambda _: None)
+
+
 def test_mmspec_is_not_shipped() -> None:
     with pytest.raises(UsageError, match="MMSpec is not shipped"):
         load("mmspec", TARGET, output_tokens=8)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from speculators_convert.bench import closed_loop
 from speculators_convert.bench_result import BenchOptions, BenchPlan, RequestRow, Step
-from speculators_convert.errors import UsageError
 from speculators_convert.serving import devices
 from speculators_convert.serving.client import Client
 from speculators_convert.serving.command import variables
@@ -84,8 +83,6 @@ class SGLang:
     """Servers of a plan. `drafts` has the folder of each arm's draft, None for the target alone."""
 
     def __init__(self, plan: BenchPlan, workload: Workload, target: Path, drafts: Mapping[str, Path | None], options: BenchOptions) -> None:
-        if any(request.image for request in workload.requests):
-            raise UsageError("images are loaded but not sent by this release", where=workload.name, expected="a workload of text")
         self._plan, self._target, self._drafts, self._options, self._live = plan, target, drafts, options, Live()
         longest = max(len(request.input_ids) for request in workload.requests)
         self._pool = max(MIN_POOL_TOKENS, max(plan.concurrency) * (longest + plan.output_tokens + SPARE_TOKENS))

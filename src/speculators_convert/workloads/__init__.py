@@ -11,7 +11,12 @@ from speculators_convert.workloads import mmspec, mt_bench, prompt_file
 from speculators_convert.workloads.base import Item, Request, Skipped, Workload, per_topic
 from speculators_convert.workloads.tokens import Encoder, max_positions
 
-__all__ = ["Request", "Skipped", "Workload", "load", "load_workload", "refuse_nothing_left"]
+__all__ = ["Request", "Skipped", "Workload", "is_named", "load", "load_workload", "refuse_images", "refuse_nothing_left"]
+
+
+def is_named(name: str) -> bool:
+    """Whether `name` is a workload rather than a file of prompts."""
+    return name == mt_bench.NAME or name.partition(":")[0] == mmspec.NAME
 
 
 def load(name: str, target: Path, *, output_tokens: int, both_turns: bool = False, topic_limit: int | None = None) -> Workload:
@@ -28,12 +33,19 @@ def load(name: str, target: Path, *, output_tokens: int, both_turns: bool = Fals
 
 
 def load_workload(name_or_path: str, target_folder: Path, *, output_tokens: int = 0, both_turns: bool = True, report: Callable[[Skipped], None]) -> tuple[Prompt, ...]:
-    """The requests as prompts; `report` is told of each one that the target has no room for. `UsageError` when none is left."""
+    """The requests as prompts; `report` is told of each one that the target has no room for. `UsageError` when none is left, or when they have images."""
     workload = load(name_or_path, target_folder, output_tokens=output_tokens, both_turns=both_turns)
     for item in workload.skipped:
         report(item)
     refuse_nothing_left(workload)
+    refuse_images(workload)
     return tuple(Prompt(input_ids=item.input_ids, reference_output_ids=item.reference_output_ids) for item in workload.requests)
+
+
+def refuse_images(workload: Workload) -> None:
+    """`UsageError` when requests have images: token ids alone would ask about pictures that nobody sent."""
+    if any(item.image for item in workload.requests):
+        raise UsageError("the workload's images are read but not sent by this release", where=workload.name, expected="a workload of text")
 
 
 def refuse_nothing_left(workload: Workload) -> None:
