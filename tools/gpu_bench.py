@@ -2,6 +2,7 @@
 
     python3 tools/gpu_bench.py --out RUNS --budget 270           # again until it says that nothing is left
     python3 tools/gpu_bench.py --out RUNS --report               # the summaries, computed again from the raw rows
+    tar -C RUNS -czf docs/evidence/RUN/bench-trained.tar.gz trained      # a test computes each recorded summary again
 
 native is the reduced-vocabulary draft through the plugin, dense its rewrite over the whole vocabulary, full a draft of the whole vocabulary; the
 latter two are served by stock SGLang without the plugin. The synthetic pair has random weights, so its acceptance is simulated by SGLang itself
