@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from sglang_harness.environment import PYTHON, Site, build_site
 
-_NEEDS = {"test_servers.py", "test_inside.py", "test_refusals.py", "test_bench.py"}
+_NEEDS = {"test_servers.py", "test_inside.py", "test_refusals.py", "test_bench.py", "test_smoke.py"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -33,7 +33,9 @@ def register(app: typer.Typer) -> None:
         batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Requests that share one step.")] = 1,
         temperature: Annotated[float, typer.Option("--temperature", min=0, help="Sample both models at this temperature and test the output's distribution; 0 is greedy.")] = 0,
         seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of a sampled run.")] = 0,
-        prompts: Annotated[str | None, typer.Option("--prompts", metavar="FILE", help="JSON lines with input_ids or text; without it eight built-in texts.")] = None,
+        prompts: Annotated[
+            str | None, typer.Option("--prompts", metavar="FILE", help="JSON lines with input_ids or text, mt-bench, or mmspec:FOLDER; without it eight built-in texts.")
+        ] = None,
         max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="Tokens to generate per prompt.")] = 64,
         dtype: Annotated[str | None, typer.Option("--dtype", help="float32 or bfloat16; float32 on a CPU unless stated.")] = None,
         device: Annotated[str | None, typer.Option("--device", help="cpu or cuda; cuda where there is one unless stated.")] = None,

@@ -7,6 +7,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+from speculators_convert import workloads
 from speculators_convert.checkpoint import Checkpoint, collect
 from speculators_convert.digest import checkpoint_digest
 from speculators_convert.errors import SmokeError, SourceError, UsageError
@@ -16,8 +17,9 @@ from speculators_convert.smoke.prompts import read_prompts
 from speculators_convert.smoke_result import Comparison, ModeResult, Prompt, ServerOptions, SmokeConfig, SmokeOptions, SmokeResult
 from speculators_convert.sources import LocalSource, Source, local_folder
 from speculators_convert.sources.hub import parse_reference
-from speculators_convert.spec import DraftSpec
+from speculators_convert.spec import Anchor, DraftSpec
 from speculators_convert.version import __version__
+from speculators_convert.workloads import Skipped
 
 DEFAULT_PROMPTS = Path(__file__).parent / "prompts.jsonl"
 _COPIED = ("engine", "modes", "tp", "max_new_tokens", "batch_size", "temperature", "seed", "timeout_seconds", "floor", "expect", "servers")
@@ -37,7 +39,7 @@ def prove(spec: DraftSpec, checkpoint: Checkpoint, source: Source, options: Smok
         config = configure(spec, source, target, options)
         opened = LocalSource(target)
         theirs = checkpoint_digest(opened, collect(opened, payloads=()))
-        prompts = _prompts(options, target, config.dtype)
+        prompts, left_out = _prompts(options, target, config.dtype)
         if engine == "sglang":
             from speculators_convert.smoke.sglang import backend  # noqa: PLC0415
 
@@ -51,7 +53,7 @@ def prove(spec: DraftSpec, checkpoint: Checkpoint, source: Source, options: Smok
     verdict, reasons = judge(comparisons)
     return result(
         target=theirs,
-        environment=run.environment,
+        environment={**run.environment, **({"prompts": left_out} if left_out else {})},
         parameters=config.model_dump(mode="json"),
         modes=run.modes,
         equivalence=run.equivalence,
@@ -127,15 +129,20 @@ def configure(spec: DraftSpec, source: Source, target: Path, options: SmokeOptio
         name: getattr(options, name) for name in ("engine", "modes", "tp", "max_new_tokens", "batch_size", "temperature", "seed", "timeout_seconds", "floor", "expect", "servers")
     }
     if options.engine == "sglang":
-        chosen["servers"] = _with_backends(options, device)
+        chosen["servers"] = _with_backends(options, spec, device)
     return SmokeConfig(draft=source.id.name, target=str(target), dtype=dtype, device=device, **chosen)
 
 
-def _with_backends(options: SmokeOptions, device: str) -> ServerOptions:
-    """The attention back ends that are stated, else those that fit the device."""
-    own = "torch_native" if device == "cpu" else "triton"
+def _with_backends(options: SmokeOptions, spec: DraftSpec, device: str) -> ServerOptions:
+    """The attention back ends that are stated, else those of the table for this GPU."""
+    from speculators_convert.serving import backends, devices  # noqa: PLC0415
+    from speculators_convert.smoke.sglang.plugin import in_force  # noqa: PLC0415
+
+    gpus = devices.gpus() if device != "cpu" else ()
+    capability = None if device == "cpu" else gpus[0].capability if gpus else "unknown"
+    chosen = backends.choose(capability, bonus_anchor=spec.anchor is Anchor.BONUS, plugin_live=in_force(spec))
     found = options.servers
-    return found.model_copy(update={"attention_backend": found.attention_backend or own, "draft_attention_backend": found.draft_attention_backend or own})
+    return found.model_copy(update={"attention_backend": found.attention_backend or chosen.target, "draft_attention_backend": found.draft_attention_backend or chosen.draft})
 
 
 def _device() -> str:
@@ -144,7 +151,11 @@ def _device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _prompts(options: SmokeOptions, target: Path, dtype: str) -> tuple[Prompt, ...]:
-    """The prompts; continuations recorded in float32 are compared in float32 only."""
-    prompts = read_prompts(Path(options.prompts) if options.prompts else DEFAULT_PROMPTS, target)
-    return prompts if dtype == "float32" else tuple(Prompt(input_ids=prompt.input_ids) for prompt in prompts)
+def _prompts(options: SmokeOptions, target: Path, dtype: str) -> tuple[tuple[Prompt, ...], str | None]:
+    """The prompts, and what was left out of a workload; continuations recorded in float32 are compared in float32 only."""
+    name = options.prompts or str(DEFAULT_PROMPTS)
+    skipped: list[Skipped] = []
+    named = workloads.is_named(name)
+    prompts = workloads.load_workload(name, target, output_tokens=options.max_new_tokens, report=skipped.append) if named else read_prompts(Path(name), target)
+    left_out = f"{name}: {len(prompts)} of {len(prompts) + len(skipped)} requests, {len(skipped)} do not fit ({skipped[0].reason})" if skipped else None
+    return (prompts if dtype == "float32" else tuple(Prompt(input_ids=prompt.input_ids) for prompt in prompts)), left_out

@@ -37,14 +37,15 @@ def _allow_cpu(original, server_args):
 
 
 def _verify_as_extend(original, backend, q, k, v, layer, batch, save_kv_cache=True, **rest):
-    """torch_native knows extend batches only: say a verify batch in its terms."""
+    """torch_native knows extend batches only: say a verify batch in its terms, packed or not."""
     from sglang.srt.layers.radix_attention import AttentionType  # noqa: PLC0415
 
     if batch.forward_mode.is_target_verify() and batch.extend_prefix_lens is None:
-        rows = q.shape[0] // batch.batch_size
+        layout = batch.spec_info.ragged_verify_layout if hasattr(batch.spec_info, "ragged_verify_layout") else None
+        rows = batch.seq_lens.new_full(batch.seq_lens.shape, q.shape[0] // batch.batch_size) if layout is None else layout.verify_lens.to(batch.seq_lens.dtype)
         batch = copy.copy(batch)
         batch.extend_prefix_lens = batch.seq_lens
-        batch.extend_seq_lens = batch.seq_lens.new_full(batch.seq_lens.shape, rows)
+        batch.extend_seq_lens = rows
         batch.seq_lens = batch.seq_lens + rows
     backend.stand_in_layer = layer if layer.attn_type == AttentionType.ENCODER_ONLY or layer.sliding_window_size > -1 else None
     return original(backend, q, k, v, layer, batch, save_kv_cache, **rest)
@@ -78,6 +79,13 @@ def _sliding_as_triton(original, backend, *args, sliding_window_size=None, **res
         TorchNativeAttnBackend._make_sliding_window_mask = staticmethod(kept)
 
 
+def _declare_packed():
+    """With `_verify_as_extend`, packed requests of different lengths are served right."""
+    from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend  # noqa: PLC0415
+
+    TorchNativeAttnBackend.supports_ragged_verify_graph = True
+
+
 def _without_nccl(original, *args, **kwargs):
     return original(*args, **{**kwargs, "use_pynccl": False})
 
@@ -96,5 +104,6 @@ def register():
         HookRegistry.register(target, hook, HookType.AROUND)
     HookRegistry.register("sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend.__init__", _remember_window, HookType.AFTER)
     choices.add_draft_attention_backend_choices(["torch_native"])
+    _declare_packed()
     record = torch.Tensor.record_stream
     torch.Tensor.record_stream = lambda tensor, stream: record(tensor, stream) if tensor.is_cuda else None

@@ -1,0 +1,192 @@
+"""The whole `smoke --engine sglang` against real servers on the CPU: it passes, it sees a wrong reading, and it ends what it started."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sglang_harness.environment import PYTHON, TRAINED, Site
+
+PROMPTS = 6
+TOGETHER = 4
+TARGET = TRAINED / "tiny-target"
+FAULTY = "speculators_dspark,cpu_stand_in,faulty_server"
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first prompts of the fixtures, with their recorded continuations."""
+    file = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
+    file.write_text("".join((TRAINED / "prompts.jsonl").read_text().splitlines(keepends=True)[:PROMPTS]))
+    return file
+
+
+def words(draft: Path, prompts: Path, *more: str) -> list[str]:
+    """The command as a user types it on a machine without a GPU."""
+    common = ["--engine", "sglang", "--device", "cpu", "--prompts", str(prompts), "--concurrency", str(TOGETHER), "--timeout", "400"]
+    return [str(PYTHON), "-m", "speculators_convert", "smoke", str(draft), "--target", str(TARGET), *common, *more]
+
+
+def run(site: Site, command: list[str], **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env=site.environ(**environ), capture_output=True, text=True, timeout=900, check=False)
+
+
+def processes(mark: str) -> list[int]:
+    """Living processes with `mark` in their environment: the command, its guards, the servers and their schedulers."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            if state != "Z" and mark.encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.fixture(scope="module")
+def passed(site: Site, prompts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole run with all claims; its folder."""
+    out = tmp_path_factory.mktemp("run") / "out"
+    draft = TRAINED / "tiny-bonus-reduced-vanilla"
+    done = run(site, words(draft, prompts, "--out", str(out), "--report", str(out.parent / "page.html")), OWN="passed")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return out
+
+
+def result(out: Path) -> dict:
+    return json.loads((out / "smoke-result.json").read_text())
+
+
+def claims(out: Path) -> dict[str, dict]:
+    return {item["name"]: item for item in result(out)["comparisons"]}
+
+
+def test_all_claims_hold(passed: Path) -> None:
+    found = claims(passed)
+    assert result(passed)["verdict"] == "pass"
+    assert all(item["holds"] for item in found.values())
+    for name in (
+        "eager tp 1: drafted greedy equals target-only greedy",
+        f"eager tp 1, {TOGETHER} at once: drafted greedy equals target-only greedy",
+        "eager tp 1: drafted greedy equals the null draft's",
+        f"eager tp 1, {TOGETHER} at once: drafted greedy equals the null draft's",
+        "eager tp 1: the null draft proposes and is never accepted",
+        "eager tp 1: acceptance length is the reference engine's",
+        "eager tp 1: acceptance by position is the reference engine's",
+        f"eager tp 1, {TOGETHER} at once, sampled: sampled tokens follow the target's distribution",
+        "drafted-eager-tp1: the same tokens after /flush_cache",
+        "drafted-eager-tp1: a running request can be aborted",
+        "drafted-eager-tp1: the same tokens after an aborted request",
+        "anchor: no other layout drafts better than the file's",
+        "target-only greedy equals the prompt file's continuations",
+    ):
+        assert name in found
+
+
+def test_result_is_evidence_with_its_surroundings(passed: Path) -> None:
+    from speculators_convert.smoke_result import SmokeResult  # noqa: PLC0415
+
+    found = SmokeResult.model_validate(result(passed))
+    assert found.engine == "sglang"
+    assert found.environment["sglang"] == "0.5.23"
+    assert [server.role for server in found.servers] == ["drafted", "plain", "null draft"]
+    assert all((passed / server.log).is_file() and "--attention-backend" in server.command for server in found.servers)
+    assert all(server.environment["SGLANG_PLUGINS"] for server in found.servers)
+    greedy = next(mode for mode in found.modes if mode.concurrency == 1 and not mode.temperature)
+    assert greedy.exact == greedy.total == PROMPTS
+    assert 2.2 < greedy.acceptance_length < 3.2
+    assert (passed.parent / "page.html").read_text().count("null draft") > 1
+
+
+def test_gate_takes_it(passed: Path) -> None:
+    from speculators_convert import api  # noqa: PLC0415
+    from speculators_convert.checkpoint import collect  # noqa: PLC0415
+    from speculators_convert.digest import checkpoint_digest  # noqa: PLC0415
+
+    source = api.look(str(TRAINED / "tiny-bonus-reduced-vanilla")).source
+    assert result(passed)["checkpoint"]["digest"] == checkpoint_digest(source, collect(source)).digest
+
+
+def test_second_run_goes_on_where_the_first_stopped(site: Site, prompts: Path, passed: Path, tmp_path: Path) -> None:
+    """One server's rows are gone: only that server starts again."""
+    out = tmp_path / "again"
+    shutil.copytree(passed, out)
+    (out / "rows/plain-eager-tp1.json").unlink()
+    before = {file.name: file.stat().st_mtime_ns for file in (out / "rows").iterdir()}
+    done = run(site, words(TRAINED / "tiny-bonus-reduced-vanilla", prompts, "--out", str(out)))
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert {file.name: file.stat().st_mtime_ns for file in (out / "rows").iterdir() if file.name in before} == before
+    assert [item["holds"] for item in result(out)["comparisons"]] == [item["holds"] for item in result(passed)["comparisons"]]
+
+
+def test_rows_of_another_draft_are_not_taken(site: Site, prompts: Path, passed: Path, tmp_path: Path) -> None:
+    """The same folder with other bytes: all is asked again, and a draft read with the wrong anchor fails though it passes the floor."""
+    draft, out = tmp_path / "draft", tmp_path / "out"
+    shutil.copytree(TRAINED / "tiny-anchor-full-vanilla", draft)
+    config = json.loads((draft / "config.json").read_text())
+    assert config["sample_from_anchor"] is True
+    config |= {"sample_from_anchor": False, "block_size": 7}
+    (draft / "config.json").write_text(json.dumps(config))
+    shutil.copytree(passed, out)
+    done = run(site, words(draft, prompts, "--no-control", "--out", str(out)))
+    assert done.returncode == 1, done.stdout[-2000:] + done.stderr[-2000:]
+    found = claims(out)
+    assert found["eager tp 1: acceptance length reaches the floor"]["holds"]
+    assert not found["anchor: no other layout drafts better than the file's"]["holds"]
+    assert "contradicts the file" in found["anchor: no other layout drafts better than the file's"]["measured"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "stage"), [("die-at-start", "starting its processes"), ("die-when-asked", "answering greedy requests"), ("hang-when-asked", "answering greedy requests")]
+)
+def test_a_server_that_fails_is_a_failed_claim(site: Site, prompts: Path, tmp_path: Path, fault: str, stage: str) -> None:
+    out, own = tmp_path / "out", f"fault-{fault}"
+    command = words(TRAINED / "tiny-anchor-full-vanilla", prompts, "--no-control", "--parallel", "1", "--out", str(out))
+    command[command.index("--timeout") + 1] = "100" if fault.startswith("hang") else "400"
+    done = run(site, command, plugins=FAULTY, FAULTY_SERVER=fault, OWN=own)
+    assert done.returncode == 1, done.stdout[-2000:] + done.stderr[-2000:]
+    claim = claims(out)["drafted-eager-tp1: loads and answers"]
+    assert not claim["holds"]
+    assert stage in claim["measured"]
+    assert str(out / "logs/drafted-eager-tp1.log") in claim["measured"]
+    assert processes(f"OWN={own}") == []
+
+
+def test_a_bad_word_is_read_from_the_log(site: Site, prompts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = run(site, words(TRAINED / "tiny-anchor-full-vanilla", prompts, "--no-control", "--parallel", "1", "--server-arg=--no-such-flag", "--out", str(out)))
+    assert done.returncode == 1
+    assert "unrecognized arguments: --no-such-flag" in claims(out)["drafted-eager-tp1: loads and answers"]["measured"]
+
+
+@pytest.fixture
+def started(request: pytest.FixtureRequest, site: Site, prompts: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """The command, once its servers have schedulers."""
+    own = f"signal-{request.node.name}-{os.getpid()}"
+    command = words(TRAINED / "tiny-anchor-full-vanilla", prompts, "--no-control", "--out", str(tmp_path / "out"))
+    process = subprocess.Popen(command, env=site.environ(OWN=own), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and len(processes(f"OWN={own}")) < 5:
+        assert process.poll() is None
+        time.sleep(0.2)
+    yield process, own
+    process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_each_signal_leaves_no_process(started: tuple[subprocess.Popen[bytes], str], number: signal.Signals) -> None:
+    process, own = started
+    process.send_signal(number)
+    assert process.wait(60) == (-9 if number == signal.SIGKILL else 128 + number)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and processes(f"OWN={own}"):
+        time.sleep(0.2)
+    assert processes(f"OWN={own}") == []
