@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -72,17 +72,19 @@ def _group(group: Sequence[Step], plan: BenchPlan, workload: Workload, engine: E
 
 @contextmanager
 def _started(group: Sequence[Step], folders: Sequence[Path], engine: Engine) -> Iterator[list[Server]]:
-    """All servers of a group, started at once; none is left when this returns."""
-    with ExitStack() as stack:
-        contexts = [engine.start(step, folder / store.LOG) for step, folder in zip(group, folders, strict=True)]
-        with ThreadPoolExecutor(len(contexts)) as pool:
-            try:
-                starting = [pool.submit(stack.enter_context, context) for context in contexts]
-                servers = [start.result() for start in starting]
-            except BaseException:
-                engine.end()
-                raise
-        yield servers
+    """All servers of a group, started at once and ended at once; none is left when this returns."""
+    contexts = [engine.start(step, folder / store.LOG) for step, folder in zip(group, folders, strict=True)]
+    with ThreadPoolExecutor(len(contexts)) as pool:
+        starting = [pool.submit(context.__enter__) for context in contexts]
+        try:
+            yield [start.result() for start in starting]
+        except BaseException:
+            engine.end()
+            raise
+        finally:
+            up = [context for context, start in zip(contexts, starting, strict=True) if start.exception() is None]
+            for ended in [pool.submit(context.__exit__, None, None, None) for context in up]:
+                ended.result()
 
 
 def _measure(step: Step, server: Server, plan: BenchPlan, workload: Workload, group: tuple[int, ...]) -> Measured:
