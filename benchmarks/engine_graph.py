@@ -33,8 +33,8 @@ from speculators_convert.smoke.engine.load import placement, read_weights  # noq
 from speculators_convert.smoke.engine.model import Draft  # noqa: E402
 from speculators_convert.smoke.engine.reading import Reading  # noqa: E402
 from speculators_convert.smoke.engine.target import Target, load_target  # noqa: E402
-from speculators_convert.smoke.prompts import read_prompts  # noqa: E402
 from speculators_convert.spec import known  # noqa: E402
+from speculators_convert.workloads.prompt_file import read_prompts  # noqa: E402
 
 REQUIRED_RATIO = 3.0
 ROUNDS = 5

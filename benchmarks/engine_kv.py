@@ -32,8 +32,8 @@ from speculators_convert.smoke.engine.load import Placement, read_weights  # noq
 from speculators_convert.smoke.engine.model import Draft  # noqa: E402
 from speculators_convert.smoke.engine.reading import Reading  # noqa: E402
 from speculators_convert.smoke.engine.target import Step, Target, load_target  # noqa: E402
-from speculators_convert.smoke.prompts import read_prompts  # noqa: E402
 from speculators_convert.spec import DraftSpec, expected_shapes, known  # noqa: E402
+from speculators_convert.workloads.prompt_file import read_prompts  # noqa: E402
 
 REQUIRED_RATIO = 5.0
 VOCABULARY = 4096

@@ -27,7 +27,7 @@ from speculators_convert.smoke.engine.load import placement  # noqa: E402
 from speculators_convert.smoke.engine.splits import gap  # noqa: E402
 from speculators_convert.smoke.engine.target import Target, load_target  # noqa: E402
 from speculators_convert.smoke.equivalence import TOLERANCE_STEPS  # noqa: E402
-from speculators_convert.smoke.prompts import read_prompts  # noqa: E402
+from speculators_convert.workloads.prompt_file import read_prompts  # noqa: E402
 
 TRAINED = Path(__file__).resolve().parents[1] / "fixtures" / "trained"
 WIDTH, OUTPUT_TOKENS = 7, 64

@@ -30,8 +30,8 @@ from speculators_convert.smoke.engine.load import placement  # noqa: E402
 from speculators_convert.smoke.engine.splits import gap  # noqa: E402
 from speculators_convert.smoke.engine.target import Target, load_target  # noqa: E402
 from speculators_convert.smoke.equivalence import TOLERANCE_STEPS  # noqa: E402
-from speculators_convert.smoke.prompts import read_prompts  # noqa: E402
 from speculators_convert.smoke.sglang.server_splits import measure  # noqa: E402
+from speculators_convert.workloads.prompt_file import read_prompts  # noqa: E402
 
 TRAINED = Path(__file__).resolve().parents[1] / "fixtures" / "trained"
 GAMMA, OUTPUT_TOKENS, EVERY = 6, 64, 4

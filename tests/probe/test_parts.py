@@ -18,10 +18,10 @@ from speculators_convert.smoke.engine.load import Placement, read_weights
 from speculators_convert.smoke.engine.model import Draft
 from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.target import Target, load_target
-from speculators_convert.smoke.prompts import read_prompts
 from speculators_convert.smoke_result import Prompt
 from speculators_convert.sources import LocalSource
 from speculators_convert.spec import Anchor
+from speculators_convert.workloads.prompt_file import read_prompts
 
 TRAINED = Path(__file__).parents[2] / "fixtures" / "trained"
 NAME = "tiny-bonus-reduced-vanilla"

@@ -14,9 +14,9 @@ from speculators_convert.probe.run import Ranking, rank
 from speculators_convert.smoke.engine.load import Placement
 from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.target import load_target
-from speculators_convert.smoke.prompts import read_prompts
 from speculators_convert.sources import LocalSource
 from speculators_convert.spec import D2T, AttentionKind, DraftSpec, MarkovKind
+from speculators_convert.workloads.prompt_file import read_prompts
 
 TRAINED = Path(__file__).parents[2] / "fixtures" / "trained"
 Change = Callable[[DraftSpec], Reading]

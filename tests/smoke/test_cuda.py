@@ -16,9 +16,9 @@ from speculators_convert.smoke.engine.model import Draft
 from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.sample import Sampler
 from speculators_convert.smoke.engine.target import Target, load_target
-from speculators_convert.smoke.prompts import read_prompts
 from speculators_convert.smoke.reference import BACKEND
 from speculators_convert.smoke_result import EngineRun, SmokeConfig
+from speculators_convert.workloads.prompt_file import read_prompts
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 TRAINED = Path(__file__).parents[2] / "fixtures" / "trained"

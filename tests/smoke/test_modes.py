@@ -21,10 +21,10 @@ from speculators_convert.smoke.engine import graphs, loop, lossless, tp
 from speculators_convert.smoke.engine.model import Draft
 from speculators_convert.smoke.engine.sample import Sampler
 from speculators_convert.smoke.engine.target import Target
-from speculators_convert.smoke.prompts import read_prompts
 from speculators_convert.smoke.reference import BACKEND
 from speculators_convert.smoke_result import EngineRun, Prompt, SmokeConfig
 from speculators_convert.sources import MemorySource
+from speculators_convert.workloads.prompt_file import read_prompts
 
 TRAINED = Path(__file__).parents[2] / "fixtures" / "trained"
 LIMITS = loop.Limits(24, (0,))

@@ -16,10 +16,10 @@ import torch
 from speculators_convert.errors import SmokeError, UsageError
 from speculators_convert.smoke import pair
 from speculators_convert.smoke.compare import outcome
-from speculators_convert.smoke.prompts import read_prompts
 from speculators_convert.smoke.reference import BACKEND
 from speculators_convert.smoke_result import Prompt, SmokeConfig
 from speculators_convert.sources import MemorySource
+from speculators_convert.workloads.prompt_file import read_prompts
 
 TRAINED = Path(__file__).parents[2] / "fixtures" / "trained"
 PROMPT = (Prompt(input_ids=(266, 223, 492, 337, 270, 302)),)

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from speculators_convert.errors import UsageError
-from speculators_convert.smoke.prompts import parse_line
+from speculators_convert.workloads.prompt_file import parse_line
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = sorted(path.name.removesuffix(".schema.json") for path in (ROOT / "schemas").glob("*.schema.json"))

@@ -13,11 +13,11 @@ from speculators_convert.errors import SmokeError
 from speculators_convert.probe_result import ProbeOptions, ProbeResult
 from speculators_convert.smoke import proof
 from speculators_convert.smoke.compare import Progress
-from speculators_convert.smoke.prompts import read_prompts
 from speculators_convert.smoke_result import Prompt, SmokeConfig, SmokeOptions
 from speculators_convert.sources import LocalSource, Source
 from speculators_convert.spec import DraftSpec, known
 from speculators_convert.version import __version__
+from speculators_convert.workloads.prompt_file import read_prompts
 
 if TYPE_CHECKING:
     from speculators_convert.probe.hypotheses import TargetFacts
@@ -85,7 +85,7 @@ def target_facts(target: Target, folder: Path) -> TargetFacts:
 
 
 def _tokenizer_tokens(folder: Path) -> Iterator[tuple[object, str]]:
-    from speculators_convert.smoke.prompts import load_tokenizer  # noqa: PLC0415
+    from speculators_convert.workloads.tokens import load_tokenizer  # noqa: PLC0415
 
     try:
         tokenizer = load_tokenizer(folder)

@@ -13,13 +13,13 @@ from speculators_convert.digest import checkpoint_digest
 from speculators_convert.errors import SmokeError, SourceError, UsageError
 from speculators_convert.smoke import reference
 from speculators_convert.smoke.compare import Progress
-from speculators_convert.smoke.prompts import read_prompts
 from speculators_convert.smoke_result import Comparison, ModeResult, Prompt, ServerOptions, SmokeConfig, SmokeOptions, SmokeResult
 from speculators_convert.sources import LocalSource, Source, local_folder
 from speculators_convert.sources.hub import parse_reference
 from speculators_convert.spec import Anchor, DraftSpec
 from speculators_convert.version import __version__
 from speculators_convert.workloads import Skipped
+from speculators_convert.workloads.prompt_file import read_prompts
 
 DEFAULT_PROMPTS = Path(__file__).parent / "prompts.jsonl"
 _COPIED = ("engine", "modes", "tp", "max_new_tokens", "batch_size", "temperature", "seed", "timeout_seconds", "floor", "expect", "servers")

@@ -10,9 +10,9 @@ from speculators_convert.errors import SourceError, UsageError
 from speculators_convert.model import JsonValue
 from speculators_convert.smoke_result import Prompt
 from speculators_convert.workloads.base import Item
-from speculators_convert.workloads.tokens import Encode, load_encoder, load_tokenizer
+from speculators_convert.workloads.tokens import Encode, load_encoder
 
-__all__ = ["Encode", "items", "json_lines", "load_encoder", "load_tokenizer", "parse_line", "read_prompts"]
+__all__ = ["items", "json_lines", "parse_line", "read_prompts"]
 _REFERENCE_KEYS = ("reference_output_ids", "greedy_output_ids_float32")
 _KEYS = ("input_ids", "text")
 MAX_FILE_BYTES = 256 * 1024 * 1024
