@@ -51,8 +51,8 @@ def register(app: typer.Typer) -> None:
         if len(references) == 2 and references[0] == "analyze":
             output.bench(api.bench_analyze(Path(references[1])), output_format, html, png)
             return
-        if len(references) != 1:
-            raise UsageError("bench takes one draft, or the word analyze and a folder", where="bench", measured=" ".join(references), expected="bench REF --out DIR")
+        if len(references) != 1 or references == ["analyze"]:
+            raise UsageError("bench takes one draft, or the word analyze and a folder", measured=" ".join(references), expected="bench REF --out DIR, or bench analyze DIR")
         if out is None:
             raise UsageError("a run needs a folder for its rows", where="--out", expected="--out DIR")
         options = BenchOptions(
