@@ -33,13 +33,19 @@ class Severity(StrEnum):
         return ("info", "warning", "error").index(self.value)
 
 
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff]")
-_UNPRINTABLE_IN_LINES = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff]")
+_INVISIBLE = "\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
+_UNPRINTABLE = re.compile(f"[\x00-\x1f{_INVISIBLE}]")
+_UNPRINTABLE_IN_LINES = re.compile(f"[\x00-\x09\x0b-\x1f{_INVISIBLE}]")
 
 
 def printable(text: str, *, lines: bool = False) -> str:
     """`text` with control characters, direction marks and invisible characters as \\uXXXX: a checkpoint must not steer the terminal. `lines` keeps line ends."""
-    return (_UNPRINTABLE_IN_LINES if lines else _UNPRINTABLE).sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return (_UNPRINTABLE_IN_LINES if lines else _UNPRINTABLE).sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    """As JSON writes it: pairs beyond U+FFFF."""
+    return json.dumps(match[0])[1:-1] if ord(match[0]) > 0xFFFF else f"\\u{ord(match[0]):04x}"
 
 
 def canonical_json(value: JsonValue) -> bytes:

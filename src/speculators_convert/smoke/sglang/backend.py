@@ -15,10 +15,10 @@ from speculators_convert.serving.config import ServerConfig
 from speculators_convert.serving.process import ServerFailedError, require_sglang
 from speculators_convert.smoke.compare import Progress
 from speculators_convert.smoke.null_draft import write_null_draft
-from speculators_convert.smoke.sglang import claims, fleet, plan
+from speculators_convert.smoke.sglang import claims, fleet, nodes, plan
 from speculators_convert.smoke.sglang.ask import Rows
 from speculators_convert.smoke.sglang.store import Store
-from speculators_convert.smoke_result import Comparison, EngineRun, Equivalence, ModeResult, Prompt, Sampled, SmokeConfig
+from speculators_convert.smoke_result import Comparison, EngineRun, Equivalence, ModeResult, Nodes, Prompt, Sampled, SmokeConfig
 from speculators_convert.sources import LocalSource, Source, local_folder
 from speculators_convert.spec import AttentionKind, DraftSpec, known
 
@@ -39,6 +39,8 @@ def run(config: SmokeConfig, spec: DraftSpec, source: Source, target: Path, prom
         null = _null_draft(config, spec, source, target, folder, digests)
         served = _with_long_context(prompts, spec, target, config)
         servers = plan.servers(config, plan.Folders(str(target), str(_draft_folder(source)), str(null) if null else None), gamma, served)
+        if config.servers.nodes is not None and config.servers.nodes.rank > 0:
+            return _follow(config, config.servers.nodes, servers, store)
         outcome = fleet.run(servers, config, served, store, progress)
         found = _Judged(config, spec, gamma, served, servers, outcome.rows)
         found.failures(outcome.failures)
@@ -56,6 +58,15 @@ def run(config: SmokeConfig, spec: DraftSpec, source: Source, target: Path, prom
         sampled=tuple(found.sampled),
         servers=tuple(outcome.rows[server.name].record for server in servers if server.name in outcome.rows),
     )
+
+
+def _follow(config: SmokeConfig, place: Nodes, servers: Sequence[ServerConfig], store: Store) -> EngineRun:
+    """This machine's part of a run that machine 0 asks and judges."""
+    served = nodes.follow(place, [server for server in servers if server.nodes is not None], store.folder / "logs", config.timeout_seconds)
+    claim = Comparison(
+        name=f"machine {place.rank}: served with machine 0, which asks and judges", holds=bool(served), measured=", ".join(served) or "nothing", expected="1 or more servers"
+    )
+    return EngineRun(modes=(), environment=environment(config), comparisons=(claim,), equivalence=())
 
 
 class _Judged:
@@ -107,10 +118,12 @@ def _demand(config: SmokeConfig) -> None:
             raise UsageError("the engine has no such mode", where="--modes", measured=mode, expected=", ".join(MODES))
         if mode == "graph" and config.device == "cpu":
             raise UsageError("SGLang captures no graph on a CPU", where="--modes", measured=mode, expected="eager", hint="run on a GPU, or with --modes eager")
-    count = len(devices.gpus())
-    nodes = config.servers.nodes.count if config.servers.nodes else 1
-    if config.device != "cpu" and config.tp > count * nodes:
-        raise SmokeError("there are fewer CUDA devices than ranks", where="--tp", measured=f"{count * nodes} devices", expected=str(config.tp), hint="use a smaller --tp")
+    place, count = config.servers.nodes, len(devices.gpus())
+    if place is not None and config.tp % place.count:
+        raise UsageError("ranks do not divide over the machines", where="--tp", measured=config.tp, expected=f"a multiple of --nnodes {place.count}")
+    machines = place.count if place else 1
+    if config.device != "cpu" and config.tp > count * machines:
+        raise SmokeError("there are fewer CUDA devices than ranks", where="--tp", measured=f"{count * machines} devices", expected=str(config.tp), hint="use a smaller --tp")
 
 
 @contextmanager

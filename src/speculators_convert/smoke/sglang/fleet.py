@@ -14,6 +14,7 @@ from speculators_convert.serving import devices
 from speculators_convert.serving.config import ServerConfig
 from speculators_convert.serving.process import Live, ServerFailedError, running
 from speculators_convert.smoke.sglang.ask import Rows, ask
+from speculators_convert.smoke.sglang.nodes import Leader, leading
 from speculators_convert.smoke.sglang.plan import DRAFTED
 from speculators_convert.smoke.sglang.store import Store
 from speculators_convert.smoke_result import Prompt, SmokeConfig
@@ -34,7 +35,12 @@ class Outcome:
 
 def run(servers: Sequence[ServerConfig], config: SmokeConfig, prompts: Sequence[Prompt], store: Store, progress: Progress) -> Outcome:
     """Start and ask each server that the store has no rows of. After a drafted server failed no further one is started."""
-    live, said = Live(), _Said(progress, len(servers))
+    with leading(config.servers.nodes) as leader:
+        return _run(servers, config, prompts, store, _Said(progress, len(servers)), leader)
+
+
+def _run(servers: Sequence[ServerConfig], config: SmokeConfig, prompts: Sequence[Prompt], store: Store, said: _Said, leader: Leader) -> Outcome:
+    live = Live()
     rows, failures, pending = dict[str, Rows](), list[ServerFailedError](), list[ServerConfig]()
     for server in servers:
         kept = store.read(server, store.key(server, config, prompts))
@@ -45,7 +51,7 @@ def run(servers: Sequence[ServerConfig], config: SmokeConfig, prompts: Sequence[
             said.done(server, "kept")
     with ThreadPoolExecutor(at_once(pending, config)) as pool:
         try:
-            waiting = {pool.submit(_one, server, config, prompts, store, live, said): server for server in _placed(pending, config)}
+            waiting = {pool.submit(_one, server, config, prompts, store, live, said, leader): server for server in _placed(pending, config)}
             while waiting:
                 finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in finished:
@@ -62,9 +68,9 @@ def run(servers: Sequence[ServerConfig], config: SmokeConfig, prompts: Sequence[
     return Outcome(rows, tuple(failures))
 
 
-def _one(server: ServerConfig, config: SmokeConfig, prompts: Sequence[Prompt], store: Store, live: Live, said: _Said) -> Rows:
+def _one(server: ServerConfig, config: SmokeConfig, prompts: Sequence[Prompt], store: Store, live: Live, said: _Said, leader: Leader) -> Rows:
     said.now(server, "starting")
-    with running(server, store.log(server), timeout=config.timeout_seconds, live=live) as up:
+    with leader.runs(server), running(server, store.log(server), timeout=config.timeout_seconds, live=live) as up:
         rows = ask(up, prompts, config, partial(said.now, server))
     store.write(server, store.key(server, config, prompts), rows)
     said.done(server, "done")

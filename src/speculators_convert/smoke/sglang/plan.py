@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from speculators_convert.serving.config import Nodes, Role, ServerConfig
+from speculators_convert.smoke.sglang.nodes import rendezvous
 from speculators_convert.smoke_result import Prompt, SmokeConfig
 
 PLAIN: Role = "plain"
@@ -41,7 +42,15 @@ def servers(config: SmokeConfig, folders: Folders, gamma: int, prompts: Sequence
             if deterministic:
                 found.append(_server(config, folders, DRAFTED, mode, config.tp, gamma, prompts, deterministic=True))
             found.append(_server(config, folders, NULL, mode, config.tp, gamma, prompts, deterministic=deterministic))
-    return tuple(found)
+    return tuple(_over_nodes(config, index, server) for index, server in enumerate(found))
+
+
+def _over_nodes(config: SmokeConfig, index: int, server: ServerConfig) -> ServerConfig:
+    """The server over all machines; one whose ranks do not divide over them stays on machine 0."""
+    nodes = config.servers.nodes
+    if nodes is None or server.tp % nodes.count:
+        return server
+    return server.model_copy(update={"nodes": Nodes(count=nodes.count, rank=nodes.rank, address=rendezvous(nodes, index))})
 
 
 def has_deterministic_kernels(config: SmokeConfig) -> bool:
@@ -73,7 +82,6 @@ def pool_tokens(gamma: int, prompts: Sequence[Prompt], tokens: int, concurrency:
 def _server(config: SmokeConfig, folders: Folders, role: Role, mode: str, tp: int, gamma: int, prompts: Sequence[Prompt], *, deterministic: bool = False) -> ServerConfig:
     chosen = config.servers
     draft = {DRAFTED: folders.draft, NULL: folders.null, PLAIN: None}[role]
-    nodes = Nodes(count=chosen.nodes.count, rank=chosen.nodes.rank, address=chosen.nodes.address) if chosen.nodes else None
     return ServerConfig(
         name=server_name(role, mode, tp, deterministic=deterministic),
         role=role,
@@ -89,6 +97,5 @@ def _server(config: SmokeConfig, folders: Folders, role: Role, mode: str, tp: in
         max_running_requests=chosen.concurrency,
         max_total_tokens=pool_tokens(gamma, prompts, config.max_new_tokens, chosen.concurrency),
         memory_fraction=0.5 if config.device == "cpu" else MEMORY_FRACTION,
-        nodes=nodes,
         words=chosen.words,
     )

@@ -1,0 +1,128 @@
+"""Several machines that serve one model together: machine 0 says which server runs, the others start their part of it and end it with hers.
+
+Machine 0 listens at the meeting address and answers each GET with the name of the server that runs now, nothing between servers,
+and an end mark. Ranks of the n-th server meet one port further for each server, so that a port that is still closing is not needed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from speculators_convert.errors import SmokeError
+from speculators_convert.serving.config import ServerConfig
+from speculators_convert.serving.process import Live, running
+from speculators_convert.smoke_result import Nodes
+
+POLL_SECONDS, LINGER_SECONDS, LOST_SECONDS = 0.5, 3.0, 20.0
+NOBODY, DONE = "", "done"
+
+
+def rendezvous(nodes: Nodes, index: int) -> str:
+    """Where the ranks of the `index`-th server meet."""
+    host, port = _split(nodes.address)
+    return f"{host}:{port + 1 + index}"
+
+
+class Leader:
+    """Machine 0's side. With one machine it says nothing to nobody."""
+
+    def __init__(self) -> None:
+        self.current = NOBODY
+
+    @contextlib.contextmanager
+    def runs(self, server: ServerConfig) -> Iterator[None]:
+        """While the server runs, the others run their part."""
+        self.current = server.name if server.nodes is not None else NOBODY
+        try:
+            yield
+        finally:
+            self.current = NOBODY
+
+
+@contextlib.contextmanager
+def leading(nodes: Nodes | None) -> Iterator[Leader]:
+    """Listen at the meeting address until the run ends; `SmokeError` when the address cannot be had."""
+    leader = Leader()
+    if nodes is None:
+        yield leader
+        return
+    host, port = _split(nodes.address)
+    try:
+        listener = ThreadingHTTPServer((host, port), _handler(leader))
+    except OSError as error:
+        hint = "name an address of this machine and a free port; the ports behind it are used too"
+        raise SmokeError(f"machine 0 cannot listen at its address ({error.strerror})", where="--dist-init-addr", measured=nodes.address, hint=hint) from error
+    thread = threading.Thread(target=listener.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield leader
+    finally:
+        leader.current = DONE
+        time.sleep(LINGER_SECONDS)
+        listener.shutdown()
+        listener.server_close()
+
+
+def follow(nodes: Nodes, servers: Sequence[ServerConfig], logs: Path, timeout: float) -> list[str]:
+    """Run this machine's part of each server that machine 0 names, and return their names. `SmokeError` when machine 0 is not there."""
+    by_name, served, live = {server.name: server for server in servers}, list[str](), Live()
+    try:
+        while (name := _asked(nodes, timeout if not served else LOST_SECONDS)) != DONE:
+            if name == NOBODY:
+                time.sleep(POLL_SECONDS)
+                continue
+            if name not in by_name:
+                raise SmokeError("machine 0 runs a server that this machine does not plan", where=nodes.address, measured=name, hint="give both the same options")
+            with contextlib.suppress(SmokeError), running(by_name[name], logs / f"{name}.log", timeout=timeout, live=live) as up:
+                while _asked(nodes, LOST_SECONDS) == name:
+                    up.check()  # a part that ended is machine 0's to report: it sees the whole server fail
+                    time.sleep(POLL_SECONDS)
+            served.append(name)
+            while _asked(nodes, LOST_SECONDS) == name:
+                time.sleep(POLL_SECONDS)
+    finally:
+        live.end()
+    return served
+
+
+def _asked(nodes: Nodes, patience: float) -> str:
+    """What machine 0 says; the end mark when she was there and is gone for `patience` seconds."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://{nodes.address}/", timeout=5) as response:
+                return str(json.loads(response.read())["server"])
+        except (urllib.error.URLError, OSError, ValueError, KeyError) as error:
+            if time.monotonic() > deadline:
+                raise SmokeError(f"machine 0 does not answer ({error})", where="--dist-init-addr", measured=nodes.address, hint="start machine 0 with the same address") from error
+            time.sleep(POLL_SECONDS)
+
+
+def _handler(leader: Leader) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"server": leader.current}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Quiet."""
+
+    return Handler
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise SmokeError("this is not an address", where="--dist-init-addr", measured=address, expected="HOST:PORT")
+    return host, int(port)

@@ -1,0 +1,122 @@
+"""Claims about servers from made-up answers: each one holds when it should and fails when it should."""
+
+from __future__ import annotations
+
+import pytest
+
+from speculators_convert.errors import SmokeError
+from speculators_convert.serving.client import Answer
+from speculators_convert.serving.config import ServerConfig
+from speculators_convert.smoke.sglang import claims, plan
+from speculators_convert.smoke.sglang.ask import Rows
+from speculators_convert.smoke.sglang.outputs import counts, drafted
+from speculators_convert.smoke_result import Nodes, Prompt, ServerOptions, ServerRecord, SmokeConfig
+
+PROMPTS = tuple(Prompt(input_ids=(1, 2, 3)) for _ in range(8))
+SERVER = ServerConfig(name="drafted-eager-tp1", role="drafted", target="t", draft="d", attention_backend="triton")
+
+
+def answer(tokens: tuple[int, ...] = (5, 6, 7), histogram: tuple[int, ...] = (1, 1)) -> Answer:
+    accepted = sum(count * steps for count, steps in enumerate(histogram))
+    return Answer(request="r", output_ids=tokens, prompt_tokens=3, finish="length", verify_steps=sum(histogram), accepted=accepted, drafted=6 * sum(histogram), histogram=histogram)
+
+
+def rows(*answers: Answer, name: str = SERVER.name, **more: object) -> Rows:
+    record = ServerRecord(name=name, role="drafted", command=(), environment={}, start_seconds=1, asked_seconds=1, log="logs/x.log")
+    return Rows(record=record, greedy=answers, batched=answers, **more)
+
+
+def config(**more: object) -> SmokeConfig:
+    return SmokeConfig(draft="d", target="t", engine="sglang", device="cuda", **more)
+
+
+def test_counts_come_from_the_histogram() -> None:
+    assert counts(answer(histogram=(2, 0, 1))) == (0, 0, 2)
+
+
+def test_counters_that_contradict_each_other_are_an_error() -> None:
+    with pytest.raises(SmokeError, match="contradict"):
+        counts(answer().model_copy(update={"accepted": 5}))
+
+
+def test_acceptance_by_position_follows_the_counts() -> None:
+    run = drafted(SERVER, 3, [answer(histogram=(1, 2, 1))])
+    result = run.against([(5, 6, 7)], 1.0)
+    assert (result.verify_steps, result.accepted_tokens, result.acceptance_length) == (4, 4, 2.0)
+    assert result.acceptance_by_position == (0.75, 0.25, 0.0)
+
+
+@pytest.mark.parametrize(("left", "holds"), [(((5, 6, 7),), True), (((5, 6),), True), (((5, 9, 7),), False), (((),), False)])
+def test_same_tokens_compares_as_far_as_the_left_goes(left: tuple[tuple[int, ...], ...], *, holds: bool) -> None:
+    assert claims.same_tokens("x", left, [(5, 6, 7)]).holds is holds
+
+
+def test_same_length_fails_beyond_margin_and_noise() -> None:
+    good = drafted(SERVER, 6, [answer(histogram=(4, 2, 2))] * 8).against([(5, 6, 7)] * 8, 1.0)
+    bad = drafted(SERVER, 6, [answer(histogram=(6, 2))] * 8).against([(5, 6, 7)] * 8, 1.0)
+    assert claims.same_length("x", "the same", good, good).holds
+    assert not claims.same_length("x", "the same", bad, good).holds
+
+
+def test_same_positions_names_the_worst_position() -> None:
+    good = drafted(SERVER, 2, [answer(histogram=(20, 40, 40))] * 8).against([(5, 6, 7)] * 8, 1.0)
+    bad = drafted(SERVER, 2, [answer(histogram=(20, 80))] * 8).against([(5, 6, 7)] * 8, 1.0)
+    found = claims.same_positions("x", "the same", bad, good)
+    assert not found.holds
+    assert found.measured.startswith("position 2")
+
+
+def test_control_needs_proposals_without_acceptance_and_equal_tokens() -> None:
+    null = answer(histogram=(3,))
+    name = plan.server_name(plan.NULL, "eager", 1, deterministic=True)
+    other = plan.control_name(config(), "eager")
+    good = list(claims.control(config(), {name: rows(null, name=name), other: rows(answer(), name=other)}))
+    assert len(good) == 4
+    assert all(item.holds for item in good)
+    accepted = list(claims.control(config(), {name: rows(answer(), name=name), other: rows(answer(), name=other)}))
+    assert [item.holds for item in accepted] == [False, True, True, True]
+    parted = list(claims.control(config(), {name: rows(null, name=name), other: rows(answer((5, 6, 8)), name=other)}))
+    assert [item.holds for item in parted] == [True, False, False, True]
+
+
+def test_flush_abort_and_image() -> None:
+    good = rows(answer(), answer(), flushed=(answer(),), abort_finish="abort", after_abort=(answer(),), image_answer="a duck")
+    assert [item.holds for item in claims.stays(good, SERVER)] == [True] * 4
+    bad = rows(answer(), answer(), flushed=(answer((5, 9, 9)),), abort_finish="length", after_abort=(answer((1,)),), image_answer="")
+    assert [item.holds for item in claims.stays(bad, SERVER)] == [False] * 4
+
+
+def test_window_must_be_passed() -> None:
+    run = drafted(SERVER, 6, [answer((5,) * 20)])
+    assert [item.holds for item in claims.window(run, [(1,) * 10], [16])] == [True]
+    assert [item.holds for item in claims.window(run, [(1,) * 10], [64])] == [False]
+    assert list(claims.window(run, [(1,) * 10], [])) == []
+
+
+def names(**more: object) -> list[str]:
+    return [server.name for server in plan.servers(config(**more), plan.Folders("t", "d", "n"), 6, PROMPTS)]
+
+
+def test_plan_of_two_modes_has_the_control_for_each() -> None:
+    assert names(modes=("eager", "graph")) == [
+        "drafted-eager-tp1", "drafted-graph-tp1", "plain-eager-tp1", "drafted-eager-tp1-deterministic", "null-draft-eager-tp1-deterministic",
+        "drafted-graph-tp1-deterministic", "null-draft-graph-tp1-deterministic",
+    ]  # fmt: skip
+
+
+def test_plan_of_two_ranks_has_one_rank_beside_it() -> None:
+    assert names(tp=2)[:3] == ["drafted-eager-tp2", "drafted-eager-tp1", "plain-eager-tp2"]
+
+
+def test_servers_over_machines_meet_at_ports_of_their_own() -> None:
+    options = ServerOptions(nodes=Nodes(count=2, rank=1, address="host:4000"))
+    found = plan.servers(config(tp=2, servers=options), plan.Folders("t", "d", None), 6, PROMPTS)
+    assert [(server.name, server.nodes and server.nodes.address) for server in found] == [
+        ("drafted-eager-tp2", "host:4001"), ("drafted-eager-tp1", None), ("plain-eager-tp2", "host:4003"),
+    ]  # fmt: skip
+
+
+def test_pool_holds_the_longest_requests_together() -> None:
+    long = (*PROMPTS, Prompt(input_ids=(1,) * 3000))
+    assert plan.pool_tokens(6, long, 64, 8) >= 8 * (3000 + 64)
+    assert plan.pool_tokens(6, PROMPTS, 64, 8) == plan.MIN_POOL_TOKENS
