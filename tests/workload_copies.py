@@ -16,7 +16,7 @@ def write_mmspec(folder: Path, *, per_topic: int) -> None:
     lines = []
     for index, topic in enumerate(topic for topic in TOPICS for _ in range(per_topic)):
         name = f"mmspec_{index + 1:03}"
-        (folder / "images" / f"{name}.png").write_bytes(_png(8, 8, index))
+        (folder / "images" / f"{name}.png").write_bytes(_png(64, 64, index))
         turns = [f"What is number {index}?", "And below it?", "And why?"][: 3 if topic == TOPICS[-1] else 1]
         lines.append({"id": name, "image": f"{name}.png", "turns": turns, "category": "default", "topic": topic})
     (folder / "mmspec.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -9,6 +9,7 @@ from sglang_harness.environment import PYTHON, ROOT, TRAINED, Site
 
 from speculators_convert import api
 from speculators_convert.model import pretty_json
+from workload_copies import write_mmspec
 
 TOKENS, REQUESTS = 16, 3
 DRAFT, TARGET = TRAINED / "tiny-bonus-reduced-vanilla", TRAINED / "tiny-target"
@@ -71,3 +72,27 @@ def test_each_server_says_how_it_was_started(run: Path) -> None:
     plan = json.loads((run / "plan.json").read_text())
     assert plan["environment"]["sglang"] == "0.5.23"
     assert all((run / "servers" / name / "log").stat().st_size > 0 for name in records)
+
+
+@pytest.fixture(scope="module")
+def seen(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of MMSpec's form, one sample of each topic, asked of a target that sees images."""
+    folder = tmp_path_factory.mktemp("seen")
+    write_mmspec(folder / "copy", per_topic=1)
+    pair = ROOT / "fixtures/multimodal"
+    command = [
+        str(PYTHON), "-m", "speculators_convert", "bench", str(pair / "vl-draft"), "--target", str(pair / "vl-target"), "--workload", f"mmspec:{folder / 'copy'}",
+        "--output-tokens", "8", "--repeats", "1", "--warm-up", "1", "--out", str(folder / "out"),
+    ]  # fmt: skip
+    done = subprocess.run(command, env=site.environ(), cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder / "out"
+
+
+def test_images_reach_the_server(seen: Path) -> None:
+    """One placeholder in the request is as many tokens at the server as the image has merged patches: 64 pixels over 2 patches of 16, squared."""
+    sent = [json.loads(line) for line in (seen / "workload.jsonl").read_text().splitlines()]
+    assert len({item["image_sha256"] for item in sent}) == 6
+    for server in ("000-plain", "001-drafted"):
+        assert [row["input_tokens"] for row in rows(seen, server)] == [len(item["input_ids"]) - 1 + 4 for item in sent]
+    assert [arm.outputs_plain for arm in api.bench_analyze(seen).results[0].arms] == [6, 6]

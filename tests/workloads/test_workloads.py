@@ -69,6 +69,24 @@ def test_a_chat_template_is_used_for_questions_and_not_for_prompt_files(chat_tar
     assert stated[1].input_ids == (5, 6)
 
 
+def test_a_processors_template_counts_too(tmp_path: Path) -> None:
+    target = TARGET.parents[1] / "multimodal" / "vl-target"
+    write_mmspec(tmp_path / "copy", per_topic=1)
+    text = AutoTokenizer.from_pretrained(target).decode(load(f"mmspec:{tmp_path / 'copy'}", target, output_tokens=8).requests[0].input_ids)
+    assert "<|vision_start|><|image_pad|><|vision_end|>" in text
+    assert "What is number 0?" in text
+    asked = load("mt-bench", target, output_tokens=8).requests[0]
+    assert "Compose an engaging" in AutoTokenizer.from_pretrained(target).decode(asked.input_ids)
+
+
+def test_the_digest_names_the_image(chat_target: Path, tmp_path: Path) -> None:
+    write_mmspec(tmp_path / "copy", per_topic=1)
+    before = load(f"mmspec:{tmp_path / 'copy'}", chat_target, output_tokens=8).digest
+    image = tmp_path / "copy/images/mmspec_001.png"
+    image.write_bytes(image.read_bytes() + b"0")
+    assert load(f"mmspec:{tmp_path / 'copy'}", chat_target, output_tokens=8).digest != before
+
+
 def test_the_digest_names_the_token_ids() -> None:
     one, same, other = (load("mt-bench", TARGET, output_tokens=count) for count in (64, 64, 256))
     assert one.digest == same.digest != other.digest
@@ -79,7 +97,8 @@ def test_mmspec_gives_topics_images_and_deterministic_subsets(chat_target: Path,
     whole = load(f"mmspec:{tmp_path / 'copy'}", chat_target, output_tokens=8)
     assert [item.name for item in whole.requests] == [f"mmspec_{number:03}" for number in range(1, 19)]
     assert Counter(item.topic for item in whole.requests) == dict.fromkeys(TOPICS, 3)
-    assert all(item.image is not None and item.image.is_file() for item in whole.requests)
+    assert all(item.image is not None and item.image.uri.startswith("data:image/png;base64,iVBOR") for item in whole.requests)
+    assert len({item.image.sha256 for item in whole.requests if item.image}) == 18
     lines = (tmp_path / "copy/mmspec.jsonl").read_text().splitlines()
     (tmp_path / "copy/mmspec.jsonl").write_text("\n".join(reversed(lines)))
     subset = load(f"mmspec:{tmp_path / 'copy'}", chat_target, output_tokens=8, topic_limit=2)
@@ -116,7 +135,7 @@ def test_mmspec_refuses_lines_of_another_form(tmp_path: Path, change: dict[str, 
 
 def test_prompts_without_their_images_are_refused(chat_target: Path, tmp_path: Path) -> None:
     write_mmspec(tmp_path / "copy", per_topic=1)
-    with pytest.raises(UsageError, match="images are read but not sent"):
+    with pytest.raises(UsageError, match="which cannot be sent here"):
         load_workload(f"mmspec:{tmp_path / 'copy'}", chat_target, report=lambda _: None)
 
 

@@ -40,7 +40,8 @@ def bench(drafts: tuple[Draft, ...], target: Path, out: Path, options: BenchOpti
     settings = (sglang if options.engine == "sglang" else reference).settings(options)
     workload = workloads.load(options.workload, target, output_tokens=options.output_tokens, topic_limit=options.topic_limit)
     workloads.refuse_nothing_left(workload)
-    workloads.refuse_images(workload)
+    if options.engine == "reference":
+        workloads.refuse_images(workload)
     progress(0, 1, "digesting the checkpoints")
     opened = LocalSource(target)
     digests = {draft.name: checkpoint_digest(draft.source, draft.checkpoint) for draft in drafts}

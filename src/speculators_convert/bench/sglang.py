@@ -67,16 +67,17 @@ class Asked:
 
     def measure(self, requests: Sequence[Request], concurrency: int) -> list[RequestRow]:
         """One row for each request, `concurrency` in flight."""
+        images = {request.name: request.image.uri for request in requests if request.image}
         port = int(self.running.command[self.running.command.index("--port") + 1])
         with self.running.asked(f"answering {concurrency} requests at once"), ExitStack() as stack:
             clients = [Client(port, self.timeout) for _ in range(concurrency)]
             for client in clients:
                 stack.callback(client.close)
-            return closed_loop.run(requests, [_stream(client, self.output_tokens) for client in clients], self.output_tokens)
+            return closed_loop.run(requests, [_stream(client, self.output_tokens, images) for client in clients], self.output_tokens)
 
 
-def _stream(client: Client, output_tokens: int) -> closed_loop.Stream:
-    return lambda request: client.stream(request.input_ids, tokens=output_tokens)
+def _stream(client: Client, output_tokens: int, images: Mapping[str, str]) -> closed_loop.Stream:
+    return lambda request: client.stream(request.input_ids, tokens=output_tokens, image=images.get(request.name))
 
 
 class SGLang:

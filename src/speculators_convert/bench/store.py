@@ -46,7 +46,7 @@ def open_folder(folder: Path, plan: BenchPlan, workload: Workload) -> None:
         if not (folder / PLAN).exists():
             if any(folder.iterdir()):
                 raise UsageError("the folder is not empty and holds no run", where=str(folder), hint="pass a new folder")
-            _write(folder / WORKLOAD, b"".join(canonical_json({"name": item.name, "topic": item.topic, "input_ids": item.input_ids}) + b"\n" for item in workload.requests))
+            _write(folder / WORKLOAD, b"".join(workload.lines()))
             _write(folder / PLAN, _bytes(plan))
     except OSError as error:
         raise WriteError(f"cannot write the run's folder ({error.strerror})", where=str(folder), hint="pass a folder that you may write to") from error

@@ -55,11 +55,13 @@ class Client:
         found = self._post("/generate", {"input_ids": [list(prompt) for prompt in prompts], "sampling_params": parameters})
         return [_answer(item) for item in found]
 
-    def stream(self, prompt: Sequence[int], *, tokens: int, request: str | None = None, temperature: float = 0.0) -> Iterator[dict[str, Any]]:
-        """SGLang's events of one completion as they come: each has `meta_info` and the output so far in `output_ids`."""
+    def stream(self, prompt: Sequence[int], *, tokens: int, request: str | None = None, temperature: float = 0.0, image: str | None = None) -> Iterator[dict[str, Any]]:
+        """SGLang's events of one completion as they come: each has `meta_info` and the output so far in `output_ids`. `image` is a data URI."""
         body: Any = {"input_ids": list(prompt), "sampling_params": {**_PLAIN, "temperature": temperature, "max_new_tokens": tokens, "ignore_eos": True}, "stream": True}
         if request is not None:
             body["rid"] = request
+        if image is not None:
+            body["image_data"] = image
         try:
             with self._http.post(f"{self._base}/generate", json=body, stream=True, timeout=self._timeout) as response:
                 _demand(response, "/generate")

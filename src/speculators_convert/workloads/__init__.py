@@ -25,10 +25,12 @@ def load(name: str, target: Path, *, output_tokens: int, both_turns: bool = Fals
     requests, skipped = [], []
     for item in items:
         ids = encoder.ids(item)
+        if not ids:
+            raise UsageError("the prompt is empty", where=f"{name}, request {item.name}", measured="0 tokens", expected="1 or more", hint="look at the target's chat template")
         if room is not None and len(ids) + output_tokens > room:
             skipped.append(Skipped(item.name, len(ids), f"{len(ids)} tokens and {output_tokens} more exceed the target's {room} positions"))
         else:
-            requests.append(Request(item.name, item.topic, ids, item.reference_output_ids, item.image))
+            requests.append(Request(item.name, item.topic, ids, item.reference_output_ids, mmspec.read_image(item.image) if item.image else None))
     return Workload(name, tuple(requests), tuple(skipped))
 
 
@@ -45,7 +47,7 @@ def load_workload(name_or_path: str, target_folder: Path, *, output_tokens: int 
 def refuse_images(workload: Workload) -> None:
     """`UsageError` when requests have images: token ids alone would ask about pictures that nobody sent."""
     if any(item.image for item in workload.requests):
-        raise UsageError("the workload's images are read but not sent by this release", where=workload.name, expected="a workload of text")
+        raise UsageError("the workload has images, which cannot be sent here", where=workload.name, expected="a workload of text", hint="bench --engine sglang sends them")
 
 
 def refuse_nothing_left(workload: Workload) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,24 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class Image:
+    """An image's bytes, and the type that its name states."""
+
+    data: bytes
+    kind: str
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the bytes."""
+        return sha256_hex(self.data)
+
+    @property
+    def uri(self) -> str:
+        """The whole image as a data URI."""
+        return f"data:{self.kind};base64,{b64encode(self.data).decode()}"
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One request as an engine gets it."""
 
@@ -30,7 +49,7 @@ class Request:
     topic: str
     input_ids: tuple[int, ...]
     reference_output_ids: tuple[int, ...] | None = None
-    image: Path | None = None
+    image: Image | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +71,14 @@ class Workload:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the names and token ids of all requests, in order."""
-        return sha256_hex(canonical_json([[item.name, list(item.input_ids)] for item in self.requests]))
+        """SHA-256 of the requests as they are recorded, in order."""
+        return sha256_hex(b"".join(self.lines()))
+
+    def lines(self) -> Iterator[bytes]:
+        """One canonical JSON object a line: name, topic, token ids, and the digest of the image."""
+        for item in self.requests:
+            image = {"image_sha256": item.image.sha256} if item.image else {}
+            yield canonical_json({"name": item.name, "topic": item.topic, "input_ids": item.input_ids, **image}) + b"\n"
 
 
 def per_topic(items: Iterable[Item], count: int | None) -> tuple[Item, ...]:

@@ -6,12 +6,13 @@ and `topic`; the full split has 600 lines, 100 in each of six topics. The datase
 
 from __future__ import annotations
 
+import mimetypes
 from pathlib import Path
 
 from speculators_convert.errors import SourceError, UsageError
 from speculators_convert.model import JsonValue
 from speculators_convert.sources.base import safe_path
-from speculators_convert.workloads.base import Item
+from speculators_convert.workloads.base import Image, Item
 from speculators_convert.workloads.prompt_file import json_lines
 
 NAME, FILE, IMAGES = "mmspec", "mmspec.jsonl", "images"
@@ -26,6 +27,17 @@ def items(folder: Path) -> tuple[Item, ...]:
             raise UsageError("the id stands twice", where=where, measured=item.name, expected="ids that differ")
         found[item.name] = item
     return tuple(found[name] for name in sorted(found))
+
+
+def read_image(path: Path) -> Image:
+    """Bytes and type of an image; `UsageError` when its name says no type."""
+    kind = mimetypes.guess_type(path.name)[0] or ""
+    if not kind.startswith("image/"):
+        raise UsageError("the image's name does not say its type", where=str(path), measured=kind or "none", expected="a name such as photo.jpg")
+    try:
+        return Image(path.read_bytes(), kind)
+    except OSError as error:
+        raise SourceError(f"cannot read the image ({error.strerror})", where=str(path)) from error
 
 
 def _item(value: dict[str, JsonValue], where: str, images: Path) -> Item:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from speculators_convert.model import JsonValue
 from speculators_convert.workloads.base import Item
 
 Encode = Callable[[str], list[int]]
+TEMPLATE_FILE = "chat_template.json"
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -32,25 +34,46 @@ def load_encoder(folder: Path) -> Encode:
 
 
 class Encoder:
-    """Items to token ids. The tokenizer is loaded when the first text comes."""
+    """Items to token ids. Tokenizer and template are loaded when the first text comes."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._tokenizer = folder, None
+        self._folder = folder
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return load_tokenizer(self._folder)
+
+    @cached_property
+    def _template(self) -> tuple[str | None, bool]:
+        """The chat template, and whether it takes a message in parts only: the tokenizer's, else a processor's, as models that see images have."""
+        own = self._tokenizer.chat_template
+        return (own, False) if own else (_processor_template(self._folder / TEMPLATE_FILE), True)
 
     def ids(self, item: Item) -> tuple[int, ...]:
-        """The item's own ids, else its text: as one user message where it is meant so and the tokenizer has a chat template."""
+        """The item's own ids, else its text: as one user message where it is meant so and the target has a chat template."""
         if item.input_ids:
             return item.input_ids
-        if self._tokenizer is None:
-            self._tokenizer = load_tokenizer(self._folder)
-        tokenizer: Any = self._tokenizer
-        if item.image is not None and not tokenizer.chat_template:
+        template, parted = self._template
+        if item.image is not None and not template:
             raise UsageError("the target has no chat template, so that an image has no place", where=str(self._folder), hint="take a target that sees images")
-        if not item.chat or not tokenizer.chat_template:
-            return tuple(int(token) for token in tokenizer.encode(item.text, verbose=False))
-        content: JsonValue = item.text if item.image is None else [{"type": "image"}, {"type": "text", "text": item.text}]
-        text = tokenizer.apply_chat_template([{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True)
-        return tuple(int(token) for token in tokenizer.encode(text, add_special_tokens=False, verbose=False))
+        if not item.chat or not template:
+            return tuple(int(token) for token in self._tokenizer.encode(item.text, verbose=False))
+        parts: JsonValue = [*([{"type": "image"}] if item.image else []), {"type": "text", "text": item.text}]
+        content = parts if parted or item.image else item.text
+        text = self._tokenizer.apply_chat_template([{"role": "user", "content": content}], chat_template=template, tokenize=False, add_generation_prompt=True)
+        return tuple(int(token) for token in self._tokenizer.encode(text, add_special_tokens=False, verbose=False))
+
+
+def _processor_template(path: Path) -> str | None:
+    """`chat_template` of a processor's file; None when there is none."""
+    try:
+        value = loads(path.read_bytes())
+    except OSError:
+        return None
+    except ValueError as error:
+        raise SourceError(f"cannot read the target's chat template ({error})", where=str(path)) from error
+    template = value.get("chat_template") if isinstance(value, dict) else None
+    return template if isinstance(template, str) else None
 
 
 def max_positions(folder: Path) -> int | None:
