@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 from speculators_convert.errors import SmokeError, UsageError
-from speculators_convert.serving import devices
+from speculators_convert.serving import backends, devices
 from speculators_convert.serving.config import ServerConfig
 from speculators_convert.serving.process import ServerFailedError, require_sglang
 from speculators_convert.smoke.compare import Progress
@@ -20,7 +20,7 @@ from speculators_convert.smoke.sglang.ask import Rows
 from speculators_convert.smoke.sglang.store import Store
 from speculators_convert.smoke_result import Comparison, EngineRun, Equivalence, ModeResult, Nodes, Prompt, Sampled, SmokeConfig
 from speculators_convert.sources import LocalSource, Source, local_folder
-from speculators_convert.spec import AttentionKind, DraftSpec, known
+from speculators_convert.spec import Anchor, AttentionKind, DraftSpec, known
 
 MODES = ("eager", "graph")
 _DISTRIBUTIONS = ("sglang", "torch", "transformers", "flashinfer-python", "triton", "speculators-convert")
@@ -38,7 +38,7 @@ def run(config: SmokeConfig, spec: DraftSpec, source: Source, target: Path, prom
         store = Store(folder, digests)
         null = _null_draft(config, spec, source, target, folder, digests)
         served = _with_long_context(prompts, spec, target, config)
-        servers = plan.servers(config, plan.Folders(str(target), str(_draft_folder(source)), str(null) if null else None), gamma, served)
+        servers = plan.servers(config, plan.Folders(str(target), str(_draft_folder(source)), str(null) if null else None, _null_backend(config, spec)), gamma, served)
         if config.servers.nodes is not None and config.servers.nodes.rank > 0:
             return _follow(config, config.servers.nodes, servers, store)
         outcome = fleet.run(servers, config, served, store, progress)
@@ -142,6 +142,17 @@ def _null_draft(config: SmokeConfig, spec: DraftSpec, source: Source, target: Pa
         return None
     out = folder / f"null-draft-{digests[0][:12]}-{digests[1][:12]}"
     return out if out.is_dir() else write_null_draft(spec, source, target, out)
+
+
+def _null_backend(config: SmokeConfig, spec: DraftSpec) -> str | None:
+    """The null draft is no Speculators file, so that the plugin mends nothing for it: another back end where the draft's own needs that."""
+    name, gpus = config.servers.draft_attention_backend, devices.gpus()
+    if config.device == "cpu" or not gpus or name is None:
+        return None
+    bonus = spec.anchor is Anchor.BONUS
+    if backends.problem(gpus[0].capability, "draft", name, backends.Case(bonus_anchor=bonus, plugin_live=False)) is None:
+        return None
+    return backends.choose(gpus[0].capability, bonus_anchor=bonus, plugin_live=False).draft
 
 
 def _draft_folder(source: Source) -> Path:

@@ -19,11 +19,12 @@ MEMORY_FRACTION = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Where the servers find their models; no null draft without the control."""
+    """Where the servers find their models; no null draft without the control. `null_backend` is the attention back end of its own, None that of the draft."""
 
     target: str
     draft: str
     null: str | None
+    null_backend: str | None = None
 
 
 def servers(config: SmokeConfig, folders: Folders, gamma: int, prompts: Sequence[Prompt]) -> tuple[ServerConfig, ...]:
@@ -92,7 +93,7 @@ def _server(config: SmokeConfig, folders: Folders, role: Role, mode: str, tp: in
         device=config.device,
         dtype=config.dtype,
         attention_backend=chosen.attention_backend or "triton",
-        draft_attention_backend=(chosen.draft_attention_backend if draft else None),
+        draft_attention_backend=(folders.null_backend if role == NULL and folders.null_backend else chosen.draft_attention_backend) if draft else None,
         deterministic=deterministic,
         max_running_requests=chosen.concurrency,
         max_total_tokens=pool_tokens(gamma, prompts, config.max_new_tokens, chosen.concurrency),
