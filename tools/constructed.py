@@ -21,7 +21,7 @@ from fixtures_common import FIXTURES, TRAINED
 from fixtures_library import save_draft
 
 FOLDER = FIXTURES / "multimodal"
-TEXT_TOKENS, VOCAB, HIDDEN = 1024, 1056, 64
+TEXT_TOKENS, VOCAB, HIDDEN = 1024, 1088, 64
 MARKS = {"<|vision_start|>": 1024, "<|vision_end|>": 1025, "<|image_pad|>": 1026, "<|video_pad|>": 1027}
 MASK, RANK, BLOCK, TAPS = 2, 32, 6, [1, 2, 3]
 PATCH, MERGE = 16, 2

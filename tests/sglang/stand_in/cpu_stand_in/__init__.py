@@ -79,6 +79,17 @@ def _sliding_as_triton(original, backend, *args, sliding_window_size=None, **res
         TorchNativeAttnBackend._make_sliding_window_mask = staticmethod(kept)
 
 
+def _commit_states(original, caches, slots, steps, track_slots=None, track_steps=None, src_indices_raw=None):
+    """SGLang's kernel for this is CUDA's; its own rule for other devices is kept beside it, and called here."""
+    from sglang.srt.layers.attention.hybrid_linear_attn_backend import HybridLinearAttnBackend  # noqa: PLC0415
+
+    pairs = [(caches.temporal, caches.intermediate_ssm), *zip(caches.conv, caches.intermediate_conv_window, strict=True)]
+    for state, kept in pairs:
+        HybridLinearAttnBackend._scatter_speculative_state_with_mask(state, kept, slots, steps, src_indices_raw)
+        if track_slots is not None:
+            HybridLinearAttnBackend._scatter_speculative_state_with_mask(state, kept, track_slots, track_steps, src_indices_raw)
+
+
 def _declare_packed():
     """With `_verify_as_extend`, packed requests of different lengths are served right."""
     from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend  # noqa: PLC0415
@@ -99,11 +110,14 @@ def register():
         "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend.forward_extend": _verify_as_extend,
         "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend._run_sdpa_forward_extend": _sliding_as_triton,
         "sglang.srt.distributed.parallel_state.init_model_parallel_group": _without_nccl,
+        "sglang.kernels.ops.mamba.mamba_state_scatter_triton.scatter_mamba_states_after_mtp_verify": _commit_states,
     }
     for target, hook in around.items():
         HookRegistry.register(target, hook, HookType.AROUND)
     HookRegistry.register("sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend.__init__", _remember_window, HookType.AFTER)
     choices.add_draft_attention_backend_choices(["torch_native"])
+    import sgl_kernel.mamba  # noqa: F401, PLC0415  (adds its operators)
+
     _declare_packed()
     record = torch.Tensor.record_stream
     torch.Tensor.record_stream = lambda tensor, stream: record(tensor, stream) if tensor.is_cuda else None
