@@ -387,7 +387,7 @@ def _flush_claims(line: dict[str, Any]) -> list[Claim]:
             total, same = total + 1, same + (tokens == reference)
     free = f", {line['free_bytes'] >> 20} MiB of the device free" if line.get("free_bytes") else ""
     numbers = f"{len(rounds)} rounds, {line.get('flushes', 0)} flushes, {same}/{total} greedy answers as in the first round of their batch size{free}"
-    sound = not line["broken"] and len(rounds) >= ROUNDS and same == total
+    sound = not line["broken"] and len(rounds) >= ROUNDS and line.get("flushes", 0) >= ROUNDS and same == total
     if name == "flush.stock":
         return [(f"{name}: recorded for comparison, {'no fault' if sound else 'FAULT'}", True, numbers + (f"; {line['broken']}; {line['errors']}"[:300] if line["broken"] else ""))]
     return [(f"{name}: no fault and the same tokens", sound, numbers + (f"; {line['broken']}; {line['errors']}"[:300] if line["broken"] else ""))]
