@@ -177,8 +177,8 @@ def failures(log: str) -> list[str]:
 # Flushes beside captured graphs: stock and plugin side by side, device memory nearly full.
 
 
-def flush_slice(folder: Path, site: Path, device: str, seconds: float) -> list[dict[str, Any]]:
-    """Both servers, the same rounds, and a process that holds almost all of the device's other memory."""
+def flush_slice(folder: Path, site: Path, device: str, seconds: float, ready: Callable[[], object], alone: threading.Event) -> list[dict[str, Any]]:
+    """Both servers, `ready`; when they are `alone`, the same rounds beside a process that holds almost all of the device's other memory."""
     folder.mkdir(parents=True)
     draft = TRAINED / "tiny-anchor-full-vanilla"
     native = native_folder(draft, folder / "native")
@@ -188,6 +188,8 @@ def flush_slice(folder: Path, site: Path, device: str, seconds: float) -> list[d
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not all(path.exists() for path in waiting) and not any(item.done() for item in servers):
             time.sleep(0.2)
+        ready()
+        alone.wait(max(0, deadline - time.monotonic()))
         with memory_holder(folder, device) as free:
             (folder / "go").touch()
             return [{**item.result(), "free_bytes": free} for item in servers]
@@ -273,26 +275,34 @@ def memory_holder(folder: Path, device: str) -> Iterator[int | None]:
 
 
 def run(out: Path, *, budget: float, only: str, parallel: int, commit: str, device: str) -> None:
-    """Run what the file lacks while the budget lasts: `parallel` servers start at once, one that is ready makes room. Flushes come last, alone."""
+    """Run what the file lacks while the budget lasts: `parallel` servers start at once, one that is ready makes room. Flushes come last, alone on the device."""
     stop, folder = time.monotonic() + budget, Path(tempfile.mkdtemp(prefix="gpu-plugin-more-"))
     site = make_site(folder / "site")
     if device == "cpu":
         _add_stand_in(site)
-    around = surroundings(site, commit) if device != "cpu" else {"commit": commit, "doctor": {}}
-    starting, left = threading.Semaphore(parallel), lambda: min(SECONDS_PER_SLICE, stop - time.monotonic())
+    starting, alone, left = threading.Semaphore(parallel), threading.Event(), lambda: min(SECONDS_PER_SLICE, stop - time.monotonic())
 
     def serve(item: Slice) -> dict[str, Any] | None:
         with ExitStack() as turn:
             turn.enter_context(starting)
             return serve_slice(item, folder / item.name, site, device, seconds=left(), ready=turn.close) if left() > SHORTEST else None
 
+    def flushes() -> list[dict[str, Any]]:
+        with ExitStack() as turn:
+            turn.enter_context(starting)
+            return flush_slice(folder / "flush", site, device, left(), turn.close, alone) if left() > SHORTEST else []
+
     with ThreadPoolExecutor(3 * parallel) as pool:
-        for future in as_completed([pool.submit(serve, item) for item in slices(device) if item.name in lacking(out, device, only)]):
-            if line := future.result():
-                append(out, {**around, **line})
-    if "flush.plugin" in lacking(out, device, only) and left() > SHORTEST:
-        for line in flush_slice(folder / "flush", site, device, left()):
-            append(out, {**around, **line})
+        around = pool.submit(lambda: {"commit": commit, "doctor": {}} if device == "cpu" else surroundings(site, commit))
+        serving = [pool.submit(serve, item) for item in slices(device) if item.name in lacking(out, device, only)]
+        flushing = [pool.submit(flushes)] if "flush.plugin" in lacking(out, device, only) else []
+        try:
+            for line in filter(None, (future.result() for future in as_completed(serving))):
+                append(out, {**around.result(), **line})
+        finally:
+            alone.set()
+        for line in (line for future in flushing for line in future.result()):
+            append(out, {**around.result(), **line})
     print(f"left: {len(lacking(out, device, only))} {lacking(out, device, only)}")
     shutil.rmtree(folder, ignore_errors=True)
 
