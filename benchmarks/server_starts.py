@@ -28,11 +28,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--warm", action="store_true", help="the host has compiled its kernels: no start that is not counted")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     modes = ("eager", "graph") if options.device != "cpu" else ("eager", "eager")
     with tempfile.TemporaryDirectory() as name:
-        together(Path(name), options.device, modes)
+        if not options.warm:
+            together(Path(name), options.device, modes)
         alone = [together(Path(name), options.device, modes[-1:]) for _ in range(options.rounds)]
         both = [together(Path(name), options.device, modes) for _ in range(options.rounds)]
     ratio = statistics.median(both) / statistics.median(alone)

@@ -37,6 +37,13 @@ def test_each_fixture_runs_both_ways_on_what_the_table_has(capability: str, kind
     assert all(reason for _, reason in left_out)
 
 
+def test_the_control_runs_with_each_fixture_and_two_ranks_where_there_are_two_gpus(tool: ModuleType) -> None:
+    one, two = (tool.cases("9.0", gpus)[0] for gpus in (1, 2))
+    assert [case.draft for case in one if case.control and not case.mt_bench] == tool.DRAFTS
+    assert [case.name for case in two if case.tp == 2] == [f"{draft}-plugin-fa3-tp2" for draft in tool.DRAFTS]
+    assert {case.name for case in two if case.tp == 1} == {case.name for case in one}
+
+
 def test_the_known_defect_is_not_run_and_named(tool: ModuleType) -> None:
     found, left_out = tool.cases("9.0")
     names = {case.name for case in found}

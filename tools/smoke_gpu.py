@@ -1,11 +1,12 @@
 """`make smoke-gpu`: every trained fixture on this machine's GPU through stock SGLang and through the plugin, as evidence.
 
-    python tools/smoke_gpu.py [--run NAME] [--commit HASH] [--only TEXT] [--budget SECONDS] [--list]
+    python tools/smoke_gpu.py [--run NAME] [--commit HASH] [--only PATTERN] [--jobs N] [--budget SECONDS] [--list]
 
 Each case is one `spec-convert smoke --engine sglang`: a fixture, stock (as rewritten for it) or the plugin (as the library saved it),
 and a draft back end of those that the table of back ends has for the GPU. What the table knows to be wrong is not run, and named.
-Last come the cases on MT-Bench, over the pair of `tools/make_long_pair.py`. Raw rows and logs stay in `build/smoke-gpu/NAME`; a case
-that was interrupted goes on where it stopped when the command is run again with the same NAME. Results go to
+The null-draft control runs with each fixture's first back end through the plugin, on MT-Bench over the pair of `tools/make_long_pair.py`,
+and, where there are two GPUs, with two ranks; the other cases compare with ordinary decoding and the reference engine only. Raw rows and logs stay in `build/smoke-gpu/NAME`;
+a case that was interrupted goes on where it stopped when the command is run again with the same NAME. Results go to
 `docs/evidence/NAME/smoke-CASE.json` with a manifest. Needs SGLang 0.5.23 and this package in the running Python.
 """
 
@@ -13,12 +14,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -47,10 +52,12 @@ class Case:
     target_backend: str
     draft_backend: str
     mt_bench: bool = False
+    tp: int = 1
+    control: bool = False
 
     @property
     def name(self) -> str:
-        return "-".join([*(["mt-bench"] if self.mt_bench else []), self.draft, self.way, self.draft_backend])
+        return "-".join([*(["mt-bench"] if self.mt_bench else []), self.draft, self.way, self.draft_backend, *([f"tp{self.tp}"] if self.tp > 1 else [])])
 
 
 def main() -> int:
@@ -60,26 +67,34 @@ def main() -> int:
     if not gpus and not options.list:
         raise SystemExit("no GPU: nvidia-smi lists none (driver missing?). `--list --capability 10.0` shows what would run on one.")
     capability = options.capability or (gpus[0].capability if gpus else "9.0")
-    wanted, left_out = cases(capability)
-    wanted = [case for case in wanted if options.only in case.name]
+    wanted, left_out = cases(capability, len(gpus))
+    wanted = [case for case in wanted if re.search(options.only, case.name)]
     print(backends.choose(capability, bonus_anchor=False, plugin_live=True).why)
     print("\n".join([*(f"run   {case.name}, target {case.target_backend}" for case in wanted), *(f"leave {name}: {why}" for name, why in left_out)]), flush=True)
     if options.list:
         return 0
     run = options.run or f"{gpus[0].name.lower().replace('nvidia ', '').replace(' ', '-')}-{datetime.now(tz=UTC).date()}"
     commit = options.commit or subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    done, began = list[str](), time.monotonic()
+    done, stop, lock = list[str](), time.monotonic() + options.budget, threading.Lock()
     for case in wanted:
-        if time.monotonic() - began > options.budget:
-            break
-        done.append(_run(case, BUILD / run))
-        record(EVIDENCE / run, BUILD / run, _machine(gpus), commit)
+        _inputs(case, BUILD / run)  # made once, before cases that run side by side need them
+
+    def one(case: Case) -> None:
+        if time.monotonic() > stop:
+            return
+        verdict = _run(case, BUILD / run, stop)
+        with lock:
+            done.append(verdict)
+            record(EVIDENCE / run, BUILD / run, _machine(gpus), commit)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(one, wanted))
     print(f"{len(done)} of {len(wanted)} cases: {', '.join(f'{done.count(word)} {word}' for word in sorted(set(done)))}; evidence in docs/evidence/{run}")
     return 3 if len(done) < len(wanted) else int(any(verdict != "pass" for verdict in done))
 
 
-def cases(capability: str) -> tuple[list[Case], list[tuple[str, str]]]:
-    """What runs on a GPU of this capability, and what does not, with the reason."""
+def cases(capability: str, gpus: int = 1) -> tuple[list[Case], list[tuple[str, str]]]:
+    """What runs on GPUs of this capability, the most telling first, and what does not, with the reason."""
     found, left_out = list[Case](), list[tuple[str, str]]()
     for draft in DRAFTS:
         bonus = api.look(str(TRAINED / draft)).spec.anchor is Anchor.BONUS
@@ -92,13 +107,18 @@ def cases(capability: str) -> tuple[list[Case], list[tuple[str, str]]]:
                     found.append(case)
                 else:
                     left_out.append((case.name, reason))
-    return [*found, *_mt_bench(capability)], left_out
+    controlled = list(_controlled(capability, gpus))
+    return [*controlled, *(case for case in found if case.name not in {other.name for other in controlled})], left_out
 
 
-def _mt_bench(capability: str) -> Iterator[Case]:
-    for draft in DRAFTS:
-        chosen = backends.choose(capability, bonus_anchor=True, plugin_live=True)
-        yield Case(draft, "plugin", chosen.target, chosen.draft, mt_bench=True)
+def _controlled(capability: str, gpus: int) -> Iterator[Case]:
+    """The cases with the null-draft control."""
+    chosen = backends.choose(capability, bonus_anchor=True, plugin_live=True)
+    plain = [Case(draft, "plugin", chosen.target, chosen.draft, control=True) for draft in DRAFTS]
+    yield from plain
+    if gpus > 1:
+        yield from (replace(case, tp=2) for case in plain)
+    yield from (replace(case, mt_bench=True) for case in plain)
 
 
 def _against(capability: str, name: str, bonus: bool, live: bool) -> str | None:
@@ -108,8 +128,8 @@ def _against(capability: str, name: str, bonus: bool, live: bool) -> str | None:
     return known
 
 
-def _run(case: Case, work: Path) -> str:
-    """The verdict of one case; a finished one is not run again."""
+def _run(case: Case, work: Path, stop: float) -> str:
+    """The verdict of one case, ended at `stop`; a finished one is not run again."""
     out, result = work / case.name, work / case.name / "smoke-result.json"
     if not result.exists():
         out.mkdir(parents=True, exist_ok=True)
@@ -118,7 +138,12 @@ def _run(case: Case, work: Path) -> str:
         (out / "command.txt").write_text(f"SGLANG_PLUGINS={WAYS[case.way]} " + " ".join(["spec-convert", *words]) + "\n")
         with (out / "smoke.txt").open("w") as log:
             environ = {**os.environ, "SGLANG_PLUGINS": WAYS[case.way]}
-            subprocess.run([sys.executable, "-m", "speculators_convert", *words], cwd=ROOT, env=environ, stdout=log, stderr=subprocess.STDOUT, check=False)
+            process = subprocess.Popen([sys.executable, "-m", "speculators_convert", *words], cwd=ROOT, env=environ, stdout=log, stderr=subprocess.STDOUT)
+            try:
+                process.wait(max(1.0, stop - time.monotonic()) if math.isfinite(stop) else None)
+            except subprocess.TimeoutExpired:
+                process.terminate()  # its finished servers are kept
+                process.wait()
     verdict = json.loads(result.read_text())["verdict"] if result.exists() else "no result"
     print(f"{verdict:9} {case.name}" + ("" if verdict == "pass" else f": see {(out / 'smoke.txt').relative_to(ROOT)}"), flush=True)
     return verdict
@@ -129,6 +154,7 @@ def command(case: Case, draft: str, target: str, prompts: str, out: str) -> list
     return [
         "smoke", draft, "--target", target, "--prompts", prompts, "--engine", "sglang", "--modes", "eager,graph", "--max-new-tokens", str(OUTPUT_TOKENS),
         "--attention-backend", case.target_backend, "--draft-attention-backend", case.draft_backend, "--timeout", str(TIMEOUT_SECONDS), "--out", out,
+        "--tp", str(case.tp), "--control" if case.control else "--no-control",
     ]  # fmt: skip
 
 
@@ -188,7 +214,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", help="Name of the folder in docs/evidence; the GPU and today's date without it")
     parser.add_argument("--commit", help="Commit that is run, where the sources are not in a git repository")
-    parser.add_argument("--only", default="", help="Cases whose name has this text")
+    parser.add_argument("--only", default="", help="Cases whose name matches this regular expression")
+    parser.add_argument("--jobs", type=int, default=1, help="Cases at once; each starts all its servers at once where memory and cores allow")
     parser.add_argument("--budget", type=float, default=float("inf"), help="Seconds after which no further case is started")
     parser.add_argument("--capability", help="With --list: a compute capability such as 10.0")
     parser.add_argument("--list", action="store_true", help="Show the cases and end")

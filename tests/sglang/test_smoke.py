@@ -7,12 +7,14 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sglang_harness.environment import PYTHON, TRAINED, Site
+from sglang_harness.environment import PYTHON, ROOT, TRAINED, Site
+from sglang_harness.server import free_port
 
 PROMPTS = 6
 TOGETHER = 4
@@ -81,7 +83,7 @@ def test_all_claims_hold(passed: Path) -> None:
         "eager tp 1: the null draft proposes and is never accepted",
         "eager tp 1: acceptance length is the reference engine's",
         "eager tp 1: acceptance by position is the reference engine's",
-        f"eager tp 1, {TOGETHER} at once, sampled: sampled tokens follow the target's distribution",
+        f"eager tp 1, {TOGETHER} at once: sampled tokens follow the target's distribution",
         "drafted-eager-tp1: the same tokens after /flush_cache",
         "drafted-eager-tp1: a running request can be aborted",
         "drafted-eager-tp1: the same tokens after an aborted request",
@@ -106,13 +108,24 @@ def test_result_is_evidence_with_its_surroundings(passed: Path) -> None:
     assert (passed.parent / "page.html").read_text().count("null draft") > 1
 
 
-def test_gate_takes_it(passed: Path) -> None:
-    from speculators_convert import api  # noqa: PLC0415
-    from speculators_convert.checkpoint import collect  # noqa: PLC0415
-    from speculators_convert.digest import checkpoint_digest  # noqa: PLC0415
-
-    source = api.look(str(TRAINED / "tiny-bonus-reduced-vanilla")).source
-    assert result(passed)["checkpoint"]["digest"] == checkpoint_digest(source, collect(source)).digest
+@pytest.mark.parametrize(("engine", "status"), [("sglang", 0), ("reference", 1)])
+def test_gate_takes_it_as_evidence_of_its_engine(passed: Path, tmp_path: Path, engine: str, status: int) -> None:
+    policy = json.loads((ROOT / "src/speculators_convert/policies/default.json").read_text())
+    policy["evidence"] |= {"required": True, "engines": [engine], "min_prompts": 1}
+    (tmp_path / "policy.json").write_text(json.dumps(policy))
+    words = [
+        "gate",
+        str(TRAINED / "tiny-bonus-reduced-vanilla"),
+        "--target",
+        str(TARGET),
+        "--evidence",
+        str(passed / "smoke-result.json"),
+        "--policy",
+        str(tmp_path / "policy.json"),
+    ]
+    done = subprocess.run([sys.executable, "-m", "speculators_convert", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+    assert ("no evidence of reference" in done.stdout) is (status == 1)
 
 
 def test_second_run_goes_on_where_the_first_stopped(site: Site, prompts: Path, passed: Path, tmp_path: Path) -> None:
@@ -165,6 +178,21 @@ def test_a_bad_word_is_read_from_the_log(site: Site, prompts: Path, tmp_path: Pa
     done = run(site, words(TRAINED / "tiny-anchor-full-vanilla", prompts, "--no-control", "--parallel", "1", "--server-arg=--no-such-flag", "--out", str(out)))
     assert done.returncode == 1
     assert "unrecognized arguments: --no-such-flag" in claims(out)["drafted-eager-tp1: loads and answers"]["measured"]
+
+
+def test_two_machines_serve_together(site: Site, prompts: Path, tmp_path: Path) -> None:
+    """Two commands on one machine stand for two machines, one rank each."""
+    draft, address = TRAINED / "tiny-bonus-reduced-vanilla", f"127.0.0.1:{free_port()}"
+    common = words(draft, prompts, "--no-control", "--tp", "2", "--nnodes", "2", "--dist-init-addr", address)
+    environ = site.environ(tp=2, GLOO_SOCKET_IFNAME="lo", OWN="machines")
+    with (tmp_path / "follower.txt").open("wb") as log:
+        follower = subprocess.Popen([*common, "--node-rank", "1", "--out", str(tmp_path / "1")], env=environ, stdout=log, stderr=subprocess.STDOUT)
+        leader = subprocess.run([*common, "--out", str(tmp_path / "0")], env=environ, capture_output=True, text=True, timeout=900, check=False)
+        assert leader.returncode == 0, leader.stdout[-3000:] + leader.stderr[-3000:]
+        assert follower.wait(60) == 0, (tmp_path / "follower.txt").read_text()[-3000:]
+    assert claims(tmp_path / "0")["eager tp 1: tokens equal those of eager tp 2"]["holds"]
+    assert claims(tmp_path / "1")["machine 1: served with machine 0, which asks and judges"]["measured"] == "drafted-eager-tp2, plain-eager-tp2"
+    assert processes("OWN=machines") == []
 
 
 @pytest.fixture

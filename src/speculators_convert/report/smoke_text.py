@@ -14,7 +14,8 @@ def smoke_lines(result: SmokeResult) -> Iterator[str]:
     yield f"draft   {result.checkpoint.reference}  sha256:{result.checkpoint.digest[:16]}"
     if result.target:
         yield f"target  {result.target.reference}  sha256:{result.target.digest[:16]}"
-    yield f"engine  {result.engine}  " + "  ".join(f"{name} {value}" for name, value in result.environment.items())
+    yield f"engine  {result.engine}" + ("" if result.engine_reason == "stated" else f" ({result.engine_reason})")
+    yield "        " + "  ".join(f"{name} {value}" for name, value in result.environment.items())
     for mode in result.modes:
         yield ""
         yield from _mode(mode)
