@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead
 from sglang.srt.models.dspark import DSparkDraftModel, RNNHead, gather_and_crop_vocab, project_through_lm_head
+from sglang.srt.runtime_context import get_parallel
 from torch import Tensor
 
 from speculators_convert.errors import RefusedError
@@ -17,6 +19,7 @@ from speculators_convert.sglang_plugin import hooks
 from speculators_convert.sglang_plugin.markov import reduced_head
 from speculators_convert.sglang_plugin.rank_rows import is_split, read_rows
 
+_LOG = logging.getLogger(__name__)
 _METADATA = ("t2d",)
 """Read by the checks only: decoding needs the other direction."""
 _SHARED = ("embed_tokens.weight", "lm_head.weight")
@@ -90,10 +93,13 @@ class SpeculatorsDSparkModel(DSparkDraftModel):  # type: ignore[misc]
             return set()
         head = self.draft_lm_head
         rows = (0, int(self.config.vocab_size)) if head is None else (int(head.shard_indices.org_vocab_start_index), int(head.shard_indices.org_vocab_end_index))
+        taken, files = 0, sum(file.stat().st_size for file in folder.glob("*.safetensors"))
         for name, tensor in read_rows(folder, dict.fromkeys(names, rows)):
+            taken += tensor.nbytes
             parameter = head.weight if head is not None and name == "lm_head.weight" else self.markov_head.markov_w2.weight
             parameter.data[: tensor.shape[0]].copy_(tensor)
             parameter.data[tensor.shape[0] :].zero_()
+        _LOG.info("DSpark rank %d read rows %d to %d of its heads from rank files: %d bytes of %d in all files", get_parallel().tp_rank, *rows, taken, files)
         return set(names)
 
     def _load_vocabulary(self, name: str, tensor: Tensor) -> bool:
