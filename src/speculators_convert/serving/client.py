@@ -13,6 +13,7 @@ from speculators_convert.errors import SmokeError
 from speculators_convert.model import Model
 
 _OK = 200
+IDLE_SECONDS = 60
 _PLAIN = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 """Stated with each request: a model's generation_config.json may have other defaults."""
 
@@ -76,8 +77,8 @@ class Client:
         self._send("POST", "/abort_request", {"rid": request})
 
     def flush_cache(self) -> None:
-        """Forget all cached prefixes; the server must be idle."""
-        self._send("POST", "/flush_cache", None)
+        """Forget all cached prefixes once the server is idle: it may be clearing up for a moment after its last answer, and would refuse."""
+        self._send("POST", f"/flush_cache?timeout={IDLE_SECONDS}", None)
 
     def chat(self, messages: Sequence[dict[str, Any]], *, tokens: int) -> str:
         """Text of one greedy chat completion, for requests that are more than token ids."""
