@@ -16,7 +16,7 @@ from speculators_convert.smoke_result import CheckpointDigest
 from speculators_convert.version import __version__
 from speculators_convert.workloads.base import Workload
 
-DISTRIBUTIONS = ("sglang", "sgl-kernel", "torch", "transformers", "flashinfer-python", "triton")
+DISTRIBUTIONS = ("sglang", "sglang-kernel", "sgl-kernel", "torch", "transformers", "flashinfer-python", "triton")
 VARIABLES = ("SGLANG_", "CUDA_VISIBLE_DEVICES", "TRITON_INTERPRET", "OMP_NUM_THREADS", "NCCL_")
 """Variables, or beginnings of their names, that steer an engine; no others are recorded."""
 
