@@ -10,6 +10,11 @@ def always() -> bool:
     return True
 
 
+def never() -> bool:
+    """SGLang itself fails, before it serves, where the change is missing."""
+    return False
+
+
 def compact() -> bool:
     """Requests of one batch may verify different numbers of tokens, packed without gaps."""
     return os.environ.get("SGLANG_RAGGED_VERIFY_MODE") == "compact"

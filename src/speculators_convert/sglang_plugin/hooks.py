@@ -99,6 +99,14 @@ HOOKS = (
         upstream="DSparkWorkerV2 refuses compact mode on back ends that read no ragged_verify_layout",
     ),
     Hook(
+        f"{_SRT}.models.qwen3_vl.Qwen3VLForConditionalGeneration.set_dflash_layers_to_capture", "AROUND", "captures:set_layers",
+        ("self", "layer_ids"),
+        "capture layers of a dense Qwen3-VL target, which otherwise ends with an AttributeError",
+        optional=True,
+        when=conditions.never,
+        upstream="Qwen3LLMModel.set_dflash_layers_to_capture, as Qwen3MoeModel has it",
+    ),
+    Hook(
         f"{_SRT}.managers.scheduler.Scheduler.flush_cache", "AROUND", "flush:keep_allocations",
         ("self", "empty_cache"),
         "keep device memory mapped that captured draft graphs may read",

@@ -90,6 +90,16 @@ def _commit_states(original, caches, slots, steps, track_slots=None, track_steps
             HybridLinearAttnBackend._scatter_speculative_state_with_mask(state, kept, track_slots, track_steps, src_indices_raw)
 
 
+def _norm_then_gate(original, norm, x, z=None):
+    """SGLang has a CPU kernel for this, but takes it on processors with AMX only."""
+    from sgl_kernel.mamba import fused_rmsnorm_gated_cpu  # noqa: PLC0415
+
+    assert z is not None
+    assert norm.norm_before_gate
+    assert norm.group_size is None
+    return fused_rmsnorm_gated_cpu(x, norm.weight, z, norm.eps)
+
+
 def _declare_packed():
     """With `_verify_as_extend`, packed requests of different lengths are served right."""
     from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend  # noqa: PLC0415
@@ -110,6 +120,7 @@ def register():
         "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend.forward_extend": _verify_as_extend,
         "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend._run_sdpa_forward_extend": _sliding_as_triton,
         "sglang.srt.distributed.parallel_state.init_model_parallel_group": _without_nccl,
+        "sglang.kernels.ops.attention.fla.layernorm_gated.RMSNorm.forward": _norm_then_gate,
         "sglang.kernels.ops.mamba.mamba_state_scatter_triton.scatter_mamba_states_after_mtp_verify": _commit_states,
     }
     for target, hook in around.items():

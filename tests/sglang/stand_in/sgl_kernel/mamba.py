@@ -108,7 +108,7 @@ def fused_qk_gemma_rmsnorm_cpu(q, k, q_weight, k_weight, eps, width):
 def fused_qk_gemma_rmsnorm_with_gate_cpu(q_gate, k, q_weight, k_weight, eps, width, heads):
     """The same for a query that comes with its gate, head by head."""
     q, gate = q_gate.reshape(-1, heads, 2, width).unbind(2)
-    return _gemma(q.reshape(-1, width), q_weight, eps), _gemma(k.reshape(-1, width), k_weight, eps), gate.reshape(-1, width)
+    return _gemma(q.reshape(-1, width), q_weight, eps), _gemma(k.reshape(-1, width), k_weight, eps), gate.contiguous().view(-1, width)
 
 
 def _gemma(x, weight, eps):
