@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -32,10 +34,10 @@ class Answer(Model):
 
 
 class Client:
-    """A server on the loopback. `SmokeError` when it answers with an error, or not in `timeout` seconds."""
+    """A server on the loopback. `SmokeError` when it answers with an error, not in `timeout` seconds, or not before `deadline` (monotonic)."""
 
-    def __init__(self, port: int, timeout: float) -> None:
-        self._base, self._timeout, self._http = f"http://127.0.0.1:{port}", timeout, requests.Session()
+    def __init__(self, port: int, timeout: float, deadline: float = math.inf) -> None:
+        self._base, self._timeout, self._deadline, self._http = f"http://127.0.0.1:{port}", timeout, deadline, requests.Session()
         self._http.trust_env = False  # a proxy has no business here
 
     def close(self) -> None:
@@ -64,7 +66,7 @@ class Client:
         if image is not None:
             body["image_data"] = image
         try:
-            with self._http.post(f"{self._base}/generate", json=body, stream=True, timeout=self._timeout) as response:
+            with self._http.post(f"{self._base}/generate", json=body, stream=True, timeout=self._left()) as response:
                 _demand(response, "/generate")
                 for line in response.iter_lines():
                     if line.startswith(b"data:") and line[5:].strip() != b"[DONE]":
@@ -94,12 +96,16 @@ class Client:
         """Tokens that a request may have, prompt and output together."""
         return int(self._send("GET", "/v1/models", None).json()["data"][0]["max_model_len"])
 
+    def _left(self) -> float:
+        """Seconds that a request may take."""
+        return max(0.1, min(self._timeout, self._deadline - time.monotonic()))
+
     def _post(self, path: str, body: object) -> Any:
         return self._send("POST", path, body).json()
 
     def _send(self, method: str, path: str, body: Any) -> requests.Response:
         try:
-            response = self._http.request(method, f"{self._base}{path}", json=body, timeout=self._timeout)
+            response = self._http.request(method, f"{self._base}{path}", json=body, timeout=self._left())
         except requests.RequestException as error:
             raise _unanswered(path, error) from error
         _demand(response, path)

@@ -22,7 +22,21 @@ _STAGES = (
 _DRAFT_STAGE = "loading the draft's weights"
 _EXCEPTION = re.compile(r"^(?:\[[^\]]*\] )?(?P<line>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|Timeout)\b.*|.*\bout of memory\b.*)$")
 _USAGE = re.compile(r"^\S+: error: (?P<line>.*)$")
-_NOISE = ("SystemExit", "KeyboardInterrupt", "ChildFailedError", "CancelledError", "EOFError", "BrokenPipeError", "ConnectionResetError", "ProcessExited")
+_NOISE = (
+    "SystemExit",
+    "KeyboardInterrupt",
+    "ChildFailedError",
+    "CancelledError",
+    "EOFError",
+    "BrokenPipeError",
+    "ConnectionResetError",
+    "ConnectionRefusedError",
+    "NewConnectionError",
+    "ConnectionError",
+    "ProcessExited",
+)
+_SIGNS = re.compile(r"Subprocess \S+ \(pid=\d+\) crashed|Health check failed|Rank \d+ scheduler died|[Ww]atchdog .*timeout")
+"""What SGLang logs when a process of its own is gone or silent; counts when no exception does."""
 _CODE = re.compile(r"\bDSP\d{3}\b")
 _KNOWN = (
     (r"requires mask_token_id|mask_token_id=.*outside|mask_token_id must be non-negative", "DSP220"),
@@ -85,12 +99,12 @@ def stage(lines: list[str]) -> str:
 
 
 def first_error(lines: list[str]) -> str:
-    """The first exception that is not a mere consequence of ending; empty when the log has none."""
+    """The first exception that is not a mere consequence of ending, else the first sign of a lost process; empty when the log has neither."""
     for line in lines:
         match = _USAGE.match(line) or _EXCEPTION.match(line.strip())
         if match and not any(word in match["line"].split(":")[0] for word in _NOISE):
             return match["line"].strip()[:600]
-    return ""
+    return next((line.rpartition("] ")[2].strip()[:600] for line in lines if _SIGNS.search(line)), "")
 
 
 def _text(log: Path) -> str:

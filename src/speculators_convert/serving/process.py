@@ -36,6 +36,12 @@ class ServerFailedError(SmokeError):
         super().__init__(what, where=where, measured=measured, expected=expected, hint=found.hint)
 
 
+class NotStartedError(SmokeError):
+    """The command starts no server any more."""
+
+    code = "E411"
+
+
 class Live:
     """The servers of one command, so that whoever is interrupted can end those that other threads wait for."""
 
@@ -43,10 +49,10 @@ class Live:
         self._lock, self._processes, self._closed = threading.Lock(), set[subprocess.Popen[bytes]](), False
 
     def start(self, words: list[str], environment: dict[str, str], output: IO[bytes]) -> subprocess.Popen[bytes]:
-        """A new process; `SmokeError` after `end`."""
+        """A new process; `NotStartedError` after `close`."""
         with self._lock:
             if self._closed:
-                raise SmokeError("the run was ended", where=words[0])
+                raise NotStartedError("the run was ended", where=words[0])
             process = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)  # noqa: S603
             self._processes.add(process)
             return process
@@ -56,10 +62,15 @@ class Live:
         with self._lock:
             self._processes.discard(process)
 
-    def end(self) -> None:
-        """Ask all to end and start none any more; the threads that wait for them then end by themselves."""
+    def close(self) -> None:
+        """Start none any more."""
         with self._lock:
             self._closed = True
+
+    def end(self) -> None:
+        """Ask all to end and start none any more; the threads that wait for them then end by themselves."""
+        self.close()
+        with self._lock:
             for process in self._processes:
                 if process.poll() is None:
                     process.terminate()
@@ -127,7 +138,7 @@ def _started(config: ServerConfig, log: Path, deadline: float, timeout: float, l
     began = time.monotonic()
     with log.open("wb") as output:
         process = live.start([sys.executable, guard.__file__, str(os.getpid()), mark, *command], environment, output)
-    client = Client(ports.http, timeout)
+    client = Client(ports.http, timeout, deadline)
     try:
         while not client.healthy():
             if process.poll() is not None:

@@ -60,6 +60,14 @@ def test_mere_consequences_are_passed_over() -> None:
     assert failure.find(log).line == "ValueError: the cause"
 
 
+@pytest.mark.parametrize(
+    "sign", ["Subprocess scheduler_0 (pid=15566) crashed with exit code 3. Triggering SIGQUIT for cleanup...", "Health check failed. Server couldn't get a response"]
+)
+def test_a_lost_process_counts_when_no_exception_does(sign: str) -> None:
+    noise = "ConnectionRefusedError: [Errno 111] Connection refused\nrequests.exceptions.ConnectionError: HTTPConnectionPool(host='127.0.0.1', port=1)\n"
+    assert failure.find(UP + noise + f"[2026-11-29 18:23:44] {sign}\n").line == sign
+
+
 def test_usage_errors_and_ports() -> None:
     assert failure.find("launch_server.py: error: unrecognized arguments: --no-such-flag").line == "unrecognized arguments: --no-such-flag"
     assert failure.find("OSError: [Errno 98] Address already in use").port_taken

@@ -12,7 +12,7 @@ from threading import Lock
 
 from speculators_convert.serving import devices
 from speculators_convert.serving.config import ServerConfig
-from speculators_convert.serving.process import Live, ServerFailedError, running
+from speculators_convert.serving.process import Live, NotStartedError, ServerFailedError, running
 from speculators_convert.smoke.sglang.ask import Rows, ask
 from speculators_convert.smoke.sglang.nodes import Leader, leading
 from speculators_convert.smoke.sglang.plan import DRAFTED
@@ -59,8 +59,6 @@ def _run(servers: Sequence[ServerConfig], config: SmokeConfig, prompts: Sequence
                     failure = _collect(future, server, rows)
                     if failure is not None:
                         failures.append(failure)
-                        if server.role == DRAFTED:
-                            waiting = {other: its for other, its in waiting.items() if not other.cancel()}
         finally:
             for future in waiting:
                 future.cancel()
@@ -70,8 +68,13 @@ def _run(servers: Sequence[ServerConfig], config: SmokeConfig, prompts: Sequence
 
 def _one(server: ServerConfig, config: SmokeConfig, prompts: Sequence[Prompt], store: Store, live: Live, said: _Said, leader: Leader) -> Rows:
     said.now(server, "starting")
-    with leader.runs(server), running(server, store.log(server), timeout=config.timeout_seconds, live=live) as up:
-        rows = ask(up, prompts, config, partial(said.now, server))
+    try:
+        with leader.runs(server), running(server, store.log(server), timeout=config.timeout_seconds, live=live) as up:
+            rows = ask(up, prompts, config, partial(said.now, server))
+    except ServerFailedError:
+        if server.role == DRAFTED:
+            live.close()
+        raise
     store.write(server, store.key(server, config, prompts), rows)
     said.done(server, "done")
     return rows
@@ -82,6 +85,8 @@ def _collect(future: Future[Rows], server: ServerConfig, rows: dict[str, Rows]) 
         rows[server.name] = future.result()
     except ServerFailedError as error:
         return error
+    except NotStartedError:
+        return None
     return None
 
 

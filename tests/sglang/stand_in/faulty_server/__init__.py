@@ -1,4 +1,4 @@
-"""A server that fails on purpose: FAULTY_SERVER=die-at-start, die-when-asked or hang-when-asked."""
+"""A server that fails on purpose: FAULTY_SERVER=die-at-start, die-when-asked or hang-when-asked. Health checks do not count as asking."""
 
 import os
 import time
@@ -12,8 +12,20 @@ def _hang(*args, **kwargs):
     time.sleep(3600)
 
 
+def _when_asked(fault):
+    def check(scheduler, request, *args, **kwargs):
+        if not str(request.rid).startswith("HEALTH_CHECK"):
+            fault()
+
+    return check
+
+
 _ASKED = "sglang.srt.managers.scheduler.Scheduler.handle_generate_request"
-FAULTS = {"die-at-start": ("sglang.srt.managers.scheduler.Scheduler.__init__", _die), "die-when-asked": (_ASKED, _die), "hang-when-asked": (_ASKED, _hang)}
+FAULTS = {
+    "die-at-start": ("sglang.srt.managers.scheduler.Scheduler.__init__", _die),
+    "die-when-asked": (_ASKED, _when_asked(_die)),
+    "hang-when-asked": (_ASKED, _when_asked(_hang)),
+}
 
 
 def register():
