@@ -23,18 +23,9 @@ _DRAFT_STAGE = "loading the draft's weights"
 _EXCEPTION = re.compile(r"^(?:\[[^\]]*\] )?(?P<line>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|Timeout)\b.*|.*\bout of memory\b.*)$")
 _USAGE = re.compile(r"^\S+: error: (?P<line>.*)$")
 _NOISE = (
-    "SystemExit",
-    "KeyboardInterrupt",
-    "ChildFailedError",
-    "CancelledError",
-    "EOFError",
-    "BrokenPipeError",
-    "ConnectionResetError",
-    "ConnectionRefusedError",
-    "NewConnectionError",
-    "ConnectionError",
-    "ProcessExited",
-)
+    "SystemExit", "KeyboardInterrupt", "ChildFailedError", "CancelledError", "EOFError", "BrokenPipeError", "ConnectionResetError", "ConnectionRefusedError",
+    "NewConnectionError", "ConnectionError", "ProcessExited",
+)  # fmt: skip
 _SIGNS = re.compile(r"Subprocess \S+ \(pid=\d+\) crashed|Health check failed|Rank \d+ scheduler died|[Ww]atchdog .*timeout")
 """What SGLang logs when a process of its own is gone or silent; counts when no exception does."""
 _CODE = re.compile(r"\bDSP\d{3}\b")
