@@ -21,7 +21,7 @@ _STAGES = (
 """Text of a log line, and what the server does after it; the last one in the log counts."""
 _DRAFT_STAGE = "loading the draft's weights"
 _EXCEPTION = re.compile(r"^(?:\[[^\]]*\] )?(?P<line>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|Timeout)\b.*|.*\bout of memory\b.*)$")
-_USAGE = re.compile(r"^\S+: error: (?P<line>.*)$")
+_USAGE = re.compile(r"^[\w. -]+: error: (?P<line>.*)$")
 _NOISE = (
     "SystemExit", "KeyboardInterrupt", "ChildFailedError", "CancelledError", "EOFError", "BrokenPipeError", "ConnectionResetError", "ConnectionRefusedError",
     "NewConnectionError", "ConnectionError", "ProcessExited",

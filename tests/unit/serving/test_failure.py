@@ -69,7 +69,8 @@ def test_a_lost_process_counts_when_no_exception_does(sign: str) -> None:
 
 
 def test_usage_errors_and_ports() -> None:
-    assert failure.find("launch_server.py: error: unrecognized arguments: --no-such-flag").line == "unrecognized arguments: --no-such-flag"
+    for program in ("launch_server.py", "sglang serve"):
+        assert failure.find(f"{program}: error: unrecognized arguments: --no-such-flag").line == "unrecognized arguments: --no-such-flag"
     assert failure.find("OSError: [Errno 98] Address already in use").port_taken
     assert not failure.find(UP).port_taken
 

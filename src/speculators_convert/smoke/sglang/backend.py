@@ -23,6 +23,8 @@ from speculators_convert.sources import LocalSource, Source, local_folder
 from speculators_convert.spec import Anchor, AttentionKind, DraftSpec, known
 
 MODES = ("eager", "graph")
+KEEP = "a-server-failed"
+"""Mark of a folder whose logs say why."""
 _DISTRIBUTIONS = ("sglang", "torch", "transformers", "flashinfer-python", "triton", "speculators-convert")
 
 
@@ -44,12 +46,10 @@ def run(config: SmokeConfig, spec: DraftSpec, source: Source, target: Path, prom
         outcome = fleet.run(servers, config, served, store, progress)
         found = _Judged(config, spec, gamma, served, servers, outcome.rows)
         found.failures(outcome.failures)
-        if not outcome.failures:
+        if outcome.failures:
+            (folder / KEEP).touch()
+        else:
             found.judge(source, target, progress)
-        if outcome.failures and config.servers.out is None:
-            kept = Path(tempfile.mkdtemp(prefix="spec-convert-logs-"))
-            shutil.copytree(folder / "logs", kept / "logs")
-            found.environment["logs"] = str(kept / "logs")
     return EngineRun(
         modes=tuple(found.modes),
         environment={**environment(config), **found.environment},
@@ -128,12 +128,16 @@ def _demand(config: SmokeConfig) -> None:
 
 @contextmanager
 def _folder(config: SmokeConfig) -> Iterator[Path]:
-    """`--out`, which stays, or a folder of its own, which goes."""
+    """`--out`, which stays, or a folder of its own, which goes unless a server failed: then its log is needed."""
     if config.servers.out is not None:
         yield Path(config.servers.out)
         return
-    with tempfile.TemporaryDirectory(prefix="spec-convert-smoke-") as name:
-        yield Path(name)
+    folder = Path(tempfile.mkdtemp(prefix="spec-convert-smoke-"))
+    try:
+        yield folder
+    finally:
+        if not (folder / KEEP).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _null_draft(config: SmokeConfig, spec: DraftSpec, source: Source, target: Path, folder: Path, digests: Sequence[str]) -> Path | None:
