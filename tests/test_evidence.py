@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+import subprocess
+import sys
 from datetime import date, timedelta
 from pathlib import Path
 from types import ModuleType
@@ -49,3 +51,8 @@ def test_spoilt_runs_are_seen(tmp_path: Path) -> None:
     manifest["commit"] = "0" * 40
     (folder / "manifest.json").write_text(json.dumps(manifest))
     assert "not in the history" in " ".join(evidence.problems(folder, day))
+
+
+def test_results_in_the_page_are_those_of_the_evidence() -> None:
+    done = subprocess.run([sys.executable, str(ROOT / "tools" / "equivalence_table.py"), "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, "run tools/equivalence_table.py"
