@@ -14,7 +14,8 @@ from speculators_convert.smoke_result import Comparison, Equivalence, SmokeResul
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, EVIDENCE = ROOT / "docs/equivalence.md", ROOT / "docs/evidence"
 BEGIN, END = "<!-- RESULTS begin: tools/equivalence_table.py -->\n", "<!-- RESULTS end -->\n"
-HEADER = "| run | mode | drafted = null draft, alone; at once | ordinary, alone: exact, ties, defects | at once | null draft: exact, ties | acceptance |\n|---|---|---|---|---|---|---|\n"
+COLUMNS = ("run", "mode", "drafted = null draft, alone; at once", "ordinary, alone: exact, ties, defects", "at once", "null draft: exact, ties", "acceptance")
+HEADER = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}\n"
 
 
 def table() -> str:
