@@ -174,6 +174,8 @@ class ArmResult(Model):
     end_to_end: Distribution
     time_to_first_token: Distribution
     time_per_output_token: Distribution
+    steps: int = Field(description="Prefills and verify steps, or tokens without a draft: the events that a client sees when none are merged on the way")
+    events: int = Field(description="Token-bearing events that came; when much fewer than steps, the client or server was short of processors and times per token are coarse")
     step_ms: float = Field(description="Milliseconds from first to last token-bearing event over verify steps, or over tokens without a draft; all requests of all repeats")
     acceptance: Acceptance | None
     outputs_equal: int = Field(description="Requests whose output is the same in each repeat")

@@ -72,6 +72,7 @@ def test_acceptance_is_summed_from_raw_counters() -> None:
     assert plain.acceptance is None
     assert drafted.acceptance is not None
     assert (drafted.acceptance.verify_steps, drafted.acceptance.accepted, drafted.acceptance.drafted) == (8, 12, 24)
+    assert (plain.steps, plain.events, drafted.steps, drafted.events) == (22, 10, 10, 10)
     assert (plain.step_ms, drafted.step_ms) == (89 / 10, 39 / 4)
     assert (drafted.acceptance.length, drafted.acceptance.rate, drafted.acceptance.histogram) == (2.5, 0.5, (2, 0, 6))
 

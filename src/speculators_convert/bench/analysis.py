@@ -66,6 +66,8 @@ def _arm(name: str, repeats: Sequence[Rows], plain: Sequence[Rows]) -> ArmResult
         end_to_end=_distribution(end_to_end(pooled)),
         time_to_first_token=_distribution(time_to_first_token(pooled)),
         time_per_output_token=_distribution(time_per_output_token(pooled)),
+        steps=sum(row.verify_steps + 1 if row.verify_steps else row.output_tokens for row in pooled),
+        events=sum(row.events for row in pooled),
         step_ms=sum(row.last_ns - row.first_ns for row in pooled) / (sum(row.verify_steps or row.output_tokens - row.first_tokens for row in pooled) * _MS),
         acceptance=_acceptance(pooled),
         outputs_equal=_equal_outputs(repeats),

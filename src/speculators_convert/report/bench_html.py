@@ -95,9 +95,13 @@ def _throughput_table(result: ConcurrencyResult) -> Markup:
         *(Column(f"Repeat {number + 1}", numeric=True) for number in range(repeats)),
         Column("Same outputs", numeric=True),
         Column("The target's", numeric=True),
+        Column("Events", numeric=True),
     )
-    rows = ([arm.arm, *(f"{value:.1f}" for value in arm.throughput), arm.outputs_equal, arm.outputs_plain] for arm in result.arms)
-    note = "Same outputs: requests with the same tokens in each repeat; the target's: with the tokens of the target alone."
+    rows = ([arm.arm, *(f"{value:.1f}" for value in arm.throughput), arm.outputs_equal, arm.outputs_plain, f"{arm.events / arm.steps:.1%}"] for arm in result.arms)
+    note = (
+        "Same outputs: requests with the same tokens in each repeat; the target's: with the tokens of the target alone. "
+        "Events: share of steps whose tokens reached the client by themselves; when it is low, processors were short and times per token are coarse."
+    )
     return join((table(columns, rows, label="Output tokens per second"), element("p", note, class_="note")))
 
 

@@ -43,7 +43,7 @@ def _arm(arm: ArmResult) -> Iterator[str]:
     yield f"    {arm.requests} requests; outputs that are the same in each repeat: {arm.outputs_equal}, that are the target's: {arm.outputs_plain}"
     for name, times in (("end to end", arm.end_to_end), ("time to first token", arm.time_to_first_token), ("time per output token", arm.time_per_output_token)):
         yield _times(name, times)
-    yield f"    {'time per step':<22}     {arm.step_ms:9.3f} ms"
+    yield f"    {'time per step':<22}     {arm.step_ms:9.3f} ms  {arm.events} events of {arm.steps} steps came apart"
     if arm.acceptance is not None:
         found = arm.acceptance
         yield f"    acceptance length {found.length:.3f} ({found.accepted} accepted + {found.verify_steps} bonus in {found.verify_steps} steps), rate {found.rate:.1%}"
