@@ -117,7 +117,14 @@ def environment(site: Path, device: str, *, plugin: bool, mode: str) -> dict[str
     names = (["speculators_dspark"] if plugin else []) + (["cpu_stand_in"] if device == "cpu" else [])
     kept["SGLANG_PLUGINS"] = ",".join(names) or "none"
     if device == "cpu":
-        kept |= {"SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": "0", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRITON_INTERPRET": "1"}
+        kept |= {
+            "SGLANG_USE_CPU_ENGINE": "1",
+            "SGLANG_CPU_OMP_THREADS_BIND": "0",
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "TRITON_INTERPRET": "1",
+            "SGLANG_MAMBA_CONV_DTYPE": "float32",
+        }
     return kept
 
 

@@ -53,7 +53,7 @@ def _run(site: Site, folder: Path, family: str, mode: str, *, plugin: bool = Tru
         draft = folder / f"{name}-draft"
     flags = [*FLAGS[family], *([] if mode == "static" else ["--speculative-dspark-sps-table-path", str(cost_table(folder / f"{name}.json"))])]
     plugins = "speculators_dspark,cpu_stand_in" if plugin else "cpu_stand_in"
-    options = {"SGLANG_RAGGED_VERIFY_MODE": mode, "SGLANG_DSPARK_DEBUG_CONFIDENCE_PREFIX_SCHEDULER": "1"}
+    options = {"SGLANG_RAGGED_VERIFY_MODE": mode, "SGLANG_DSPARK_DEBUG_CONFIDENCE_PREFIX_SCHEDULER": "1", "SGLANG_MAMBA_CONV_DTYPE": "float32"}
     with serve(site, draft, folder / f"{name}.log", plugins=plugins, target=MULTIMODAL / f"{family}-target", flags=flags, **options) as server:
         answers = _ask(server)
         log = server.log.read_text(errors="replace")
