@@ -1,7 +1,7 @@
 """Whole servers with compact verification: an image-text target and a hybrid one, images and text in one batch, requests of different lengths.
 
-The CPU runs float32, so compact mode must give static mode's tokens one for one. What stock SGLang does with the same requests
-stands beside it.
+The CPU runs float32, so compact mode must give static mode's tokens one for one. Convolution states are float32 too: SGLang's
+default rounds them where a step ends, and steps end at other tokens. What stock SGLang does with the same requests stands beside it.
 """
 
 import http.client
