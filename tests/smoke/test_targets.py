@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -132,3 +136,16 @@ def test_a_sliding_draft_decodes_a_long_context_as_if_it_began_a_window_before(o
     draft.append(short, states[:, -window:], torch.arange(window)[None])
     far, near = draft.hidden(anchor, torch.tensor([700]), long, 700), draft.hidden(anchor, torch.tensor([window]), short, window)
     torch.testing.assert_close(far, near, atol=2e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("file", "change"), [("config.json", {"num_hidden_layers": 3}), ("config.json", {"hidden_size": "wide"}), ("tokenizer.json", {"model": 5})])
+def test_a_target_that_cannot_be_loaded_is_a_reason_and_no_traceback(tmp_path: Path, file: str, change: dict[str, object]) -> None:
+    target = tmp_path / "target"
+    shutil.copytree(TRAINED / "tiny-target", target)
+    (target / file).write_text(json.dumps({**json.loads((target / file).read_text()), **change}))
+    done = subprocess.run(
+        [sys.executable, "-m", "speculators_convert", "smoke", str(TRAINED / "tiny-anchor-full-vanilla"), "--target", str(target)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 4
+    assert "Traceback" not in done.stderr
+    assert "verdict not-run" in done.stdout

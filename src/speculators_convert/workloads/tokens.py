@@ -22,9 +22,10 @@ def load_tokenizer(folder: Path) -> Any:
 
     try:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except Exception as error:
         hint = "add tokenizer.json to the target's folder, or give the prompts as input_ids"
-        raise SmokeError(f"the target has no tokenizer that can be loaded ({str(error).splitlines()[0][:160]})", where=str(folder), hint=hint) from error
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        raise SmokeError(f"the target has no tokenizer that can be loaded ({why})", where=str(folder), hint=hint) from error
 
 
 def load_encoder(folder: Path) -> Encode:

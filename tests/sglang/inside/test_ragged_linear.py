@@ -29,12 +29,12 @@ SLOTS = [3, 1, 2]
 
 @pytest.fixture
 def backend(world) -> GDNAttnBackend:
-    """The real back end over a real pool of random states."""
+    """The real back end over a real pool of random states; five requests at most, since kernels index a table of that size by row of the batch."""
     shape = Mamba2StateShape.create(
         tp_world_size=1, intermediate_size=VALUES * VALUE_WIDTH, n_groups=KEYS, num_heads=VALUES, head_dim=VALUE_WIDTH, state_size=KEY_WIDTH, conv_kernel=KERNEL
     )
     pool = HybridReqToTokenPool(
-        size=4, mamba_size=4, mamba_spec_state_size=4, max_context_len=64, device="cpu", enable_memory_saver=False,
+        size=5, mamba_size=4, mamba_spec_state_size=5, max_context_len=64, device="cpu", enable_memory_saver=False,
         cache_params=Mamba2CacheParams(shape=shape, layers=[0], dtype=Mamba2StateDType(conv=torch.float32, temporal=torch.float32)),
         mamba_layer_ids=[0], enable_mamba_extra_buffer=False,
         speculative_num_draft_tokens=ROW, enable_overlap_schedule=False,

@@ -137,9 +137,9 @@ def load_target(folder: Path, taps: Sequence[int], where: Placement) -> Target:
     try:
         with _quiet():
             model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=where.dtype, trust_remote_code=False, local_files_only=True, use_safetensors=True)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except Exception as error:
         hint = "the target must be a causal language model that transformers knows, saved as safetensors"
-        raise SmokeError(f"transformers cannot load the target ({str(error).splitlines()[0][:200]})", where=str(folder), hint=hint) from error
+        raise SmokeError(f"transformers cannot load the target ({type(error).__name__}: {' '.join(str(error).split())[:200]})", where=str(folder), hint=hint) from error
     depth = model.config.get_text_config(decoder=True).num_hidden_layers
     if not all(-1 <= tap < depth for tap in taps):
         raise SmokeError(

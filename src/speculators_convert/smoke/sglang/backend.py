@@ -21,8 +21,11 @@ from speculators_convert.smoke.sglang.store import Store
 from speculators_convert.smoke_result import Comparison, EngineRun, Equivalence, ModeResult, Nodes, Prompt, Sampled, SmokeConfig
 from speculators_convert.sources import LocalSource, Source, local_folder
 from speculators_convert.spec import Anchor, AttentionKind, DraftSpec, known
+from speculators_convert.workloads.tokens import max_positions
 
 MODES = ("eager", "graph")
+UNBOUNDED = 1 << 20
+"""Positions of a target that states none."""
 KEEP = "a-server-failed"
 """Mark of a folder whose logs say why."""
 _DISTRIBUTIONS = ("sglang", "torch", "transformers", "flashinfer-python", "triton", "speculators-convert")
@@ -169,18 +172,10 @@ def _draft_folder(source: Source) -> Path:
 def _with_long_context(prompts: Sequence[Prompt], spec: DraftSpec, target: Path, config: SmokeConfig) -> tuple[Prompt, ...]:
     """The prompts, and for a draft with sliding layers one that goes past the window where none does: others strung together."""
     window = spec.sliding_window if AttentionKind.SLIDING in (spec.layer_types or ()) else None
-    room = _positions(target) - config.max_new_tokens - 2 * known(spec.query_slots, "block_size")
+    room = (max_positions(target) or UNBOUNDED) - config.max_new_tokens - 2 * known(spec.query_slots, "block_size")
     if window is None or any(len(prompt.input_ids) > window for prompt in prompts) or room <= window:
         return tuple(prompts)
     ids = [token for prompt in prompts for token in prompt.input_ids]
     while len(ids) < room:
         ids += ids
     return (*prompts, Prompt(input_ids=tuple(ids[: min(room, 2 * window)])))
-
-
-def _positions(target: Path) -> int:
-    """Positions of the target; enough when it states none."""
-    from transformers import AutoConfig  # noqa: PLC0415
-
-    config = AutoConfig.from_pretrained(target, trust_remote_code=False, local_files_only=True).get_text_config(decoder=True)
-    return int(getattr(config, "max_position_embeddings", None) or 1 << 20)
