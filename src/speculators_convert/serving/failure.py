@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,8 @@ _NOISE = (
     "SystemExit", "KeyboardInterrupt", "ChildFailedError", "CancelledError", "EOFError", "BrokenPipeError", "ConnectionResetError", "ConnectionRefusedError",
     "NewConnectionError", "ConnectionError", "ProcessExited",
 )  # fmt: skip
+_HARMLESS = "post-warmup freeze_gc failed"
+"""Logged with a traceback by each server that is told to skip its warm-up."""
 _SIGNS = re.compile(r"Subprocess \S+ \(pid=\d+\) crashed|Health check failed|Rank \d+ scheduler died|[Ww]atchdog .*timeout")
 """What SGLang logs when a process of its own is gone or silent; counts when no exception does."""
 _CODE = re.compile(r"\bDSP\d{3}\b")
@@ -91,11 +94,21 @@ def stage(lines: list[str]) -> str:
 
 def first_error(lines: list[str]) -> str:
     """The first exception that is not a mere consequence of ending, else the first sign of a lost process; empty when the log has neither."""
-    for line in lines:
+    for line in _without_harmless(lines):
         match = _USAGE.match(line) or _EXCEPTION.match(line.strip())
         if match and not any(word in match["line"].split(":")[0] for word in _NOISE):
             return match["line"].strip()[:600]
     return next((line.rpartition("] ")[2].strip()[:600] for line in lines if _SIGNS.search(line)), "")
+
+
+def _without_harmless(lines: list[str]) -> Iterator[str]:
+    """Without tracebacks of what a server survives."""
+    harmless = False
+    for line in lines:
+        if line.startswith("["):
+            harmless = _HARMLESS in line
+        if not harmless:
+            yield line
 
 
 def _text(log: Path) -> str:
