@@ -51,7 +51,7 @@ def test_sound_rows_hold():
         (changed(FLUSH, broken="RemoteDisconnected: closed"), "no fault"),
         (changed(FLUSH, rounds=FLUSH["rounds"][:49]), "no fault"),
         (changed(FLUSH, flushes=49), "no fault"),
-        (changed(FLUSH, rounds=[*FLUSH["rounds"][:-1], {**FLUSH["rounds"][-1], "tokens": [[1, 3]] * 2}]), "no fault"),
+        (changed(FLUSH, rounds=[*FLUSH["rounds"][:-8], *({**item, "tokens": [[1, 3]] * item["size"]} for item in FLUSH["rounds"][-8:])]), "no fault"),
         ({"kind": "failed", "name": "hybrid.compact.graph", "draft": "hybrid-draft", "error": "no answer"}, "hybrid.compact.graph ran"),
     ],
 )
