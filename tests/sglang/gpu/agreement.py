@@ -25,7 +25,7 @@ def engine(fixture: str | Path, device: str, dtype: str, target_folder: Path = T
 def compare_blocks(draft: Draft, target: Target, tokens: list[int], recorded: list[dict[str, Any]]) -> tuple[int, int]:
     """Slots that agree, and all slots, over the blocks that a server drafted while it wrote `tokens` (prompt and answer).
 
-    The last blocks of a request may start behind the end of its answer; their tokens are not known, and they are left out.
+    Each slot is asked after the very tokens that the server's block has before it, so that a slot counts once and not in those behind it too. The last blocks of a request may start behind the end of its answer; their tokens are not known, and they are left out.
     """
     ids, positions = torch.tensor([tokens], device=target.device), torch.arange(len(tokens), device=target.device)[None]
     step = target.forward(ids, positions, target.cache(1, len(tokens)), len(tokens))
@@ -40,7 +40,9 @@ def compare_blocks(draft: Draft, target: Target, tokens: list[int], recorded: li
             raise ValueError(f"a recorded block does not belong to these tokens: anchor {block['anchor']} at {at}")
         anchor = ids[:, at]
         hidden = draft.hidden(anchor, positions[:, at], context, at)
-        mine = decode.walk(draft, hidden, anchor, ids[:, at - 1], decode.pick_best(draft)).tokens[0].tolist()
+        before = torch.tensor([[block["anchor"]] * (draft.first + 1) + block["drafted"][:-1]], device=target.device)
+        best = draft.vocabulary.best(decode.score(draft, hidden, before)[0, draft.first :])[1]
+        mine = draft.target_ids[best].tolist()
         agreed += sum(left == right for left, right in zip(mine, block["drafted"], strict=True))
         total += len(mine)
     return agreed, total
