@@ -40,7 +40,8 @@ def test_each_fixture_runs_both_ways_on_what_the_table_has(capability: str, kind
 def test_the_control_runs_with_each_fixture_and_two_ranks_where_there_are_two_gpus(tool: ModuleType) -> None:
     one, two = (tool.cases("9.0", gpus)[0] for gpus in (1, 2))
     assert [case.draft for case in one if case.control and not case.mt_bench] == tool.DRAFTS
-    assert [case.name for case in two if case.tp == 2] == [f"{draft}-plugin-fa3-tp2" for draft in tool.DRAFTS]
+    kinds = {draft: "triton" if "sliding" in draft else "fa3" for draft in tool.DRAFTS}
+    assert [case.name for case in two if case.tp == 2] == [f"{draft}-plugin-{kind}-tp2" for draft, kind in kinds.items()]
     assert {case.name for case in two if case.tp == 1} == {case.name for case in one}
 
 
@@ -50,6 +51,7 @@ def test_the_known_defect_is_not_run_and_named(tool: ModuleType) -> None:
     assert "tiny-bonus-reduced-vanilla-plugin-fa3" in names
     assert "tiny-bonus-reduced-vanilla-stock-fa3" not in names
     assert "counts gamma rows" in dict(left_out)["tiny-bonus-reduced-vanilla-stock-fa3"]
+    assert "older tokens than in training" in dict(left_out)["tiny-sliding-causal-plugin-fa3"]
 
 
 def test_the_list_needs_no_gpu_and_says_what_is_unproven() -> None:

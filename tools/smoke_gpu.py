@@ -31,7 +31,7 @@ import evidence  # tools/evidence.py, beside this file
 from speculators_convert import api
 from speculators_convert.engines.rules import Ruling
 from speculators_convert.serving import backends, devices
-from speculators_convert.spec import Anchor, DraftSpec
+from speculators_convert.spec import Anchor, AttentionKind, DraftSpec
 from speculators_convert.workloads import load
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -97,12 +97,12 @@ def cases(capability: str, gpus: int = 1) -> tuple[list[Case], list[tuple[str, s
     """What runs on GPUs of this capability, the most telling first, and what does not, with the reason."""
     found, left_out = list[Case](), list[tuple[str, str]]()
     for draft in DRAFTS:
-        bonus = api.look(str(TRAINED / draft)).spec.anchor is Anchor.BONUS
+        bonus, sliding = _facts(draft)
         for way in WAYS:
             live = way == "plugin"
             target = backends.choose(capability, bonus_anchor=bonus, plugin_live=live).target
             for name in dict.fromkeys((*backends.accepted(capability, "draft"), *WANTED)):
-                case, reason = Case(draft, way, target, name), _against(capability, name, bonus, live)
+                case, reason = Case(draft, way, target, name), _against(capability, name, backends.Case(bonus_anchor=bonus, plugin_live=live, sliding=sliding))
                 if reason is None:
                     found.append(case)
                 else:
@@ -113,16 +113,25 @@ def cases(capability: str, gpus: int = 1) -> tuple[list[Case], list[tuple[str, s
 
 def _controlled(capability: str, gpus: int) -> Iterator[Case]:
     """The cases with the null-draft control."""
-    chosen = backends.choose(capability, bonus_anchor=True, plugin_live=True)
-    plain = [Case(draft, "plugin", chosen.target, chosen.draft, control=True) for draft in DRAFTS]
+    plain = list[Case]()
+    for draft in DRAFTS:
+        bonus, sliding = _facts(draft)
+        chosen = backends.choose(capability, bonus_anchor=bonus, plugin_live=True, sliding=sliding)
+        plain.append(Case(draft, "plugin", chosen.target, chosen.draft, control=True))
     yield from plain
     if gpus > 1:
         yield from (replace(case, tp=2) for case in plain)
     yield from (replace(case, mt_bench=True) for case in plain)
 
 
-def _against(capability: str, name: str, bonus: bool, live: bool) -> str | None:
-    known = backends.problem(capability, "draft", name, backends.Case(bonus_anchor=bonus, plugin_live=live))
+def _facts(draft: str) -> tuple[bool, bool]:
+    """Bonus anchor, sliding layers."""
+    spec = api.look(str(TRAINED / draft)).spec
+    return spec.anchor is Anchor.BONUS, AttentionKind.SLIDING in (spec.layer_types or ())
+
+
+def _against(capability: str, name: str, case: backends.Case) -> str | None:
+    known = backends.problem(capability, "draft", name, case)
     if known is None and name not in backends.accepted(capability, "draft"):
         return f"the table has no {name} for drafts on {backends.key_of(capability)}"
     return known

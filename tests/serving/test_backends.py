@@ -37,6 +37,11 @@ def test_choice(capability: str | None, bonus: bool, plugin: bool, chosen: tuple
     assert (found.target, found.draft) == chosen
 
 
+@pytest.mark.parametrize(("plugin_live", "draft"), [(True, "triton"), (False, "fa3")])
+def test_sliding_layers_get_triton_where_the_plugin_widens_their_window(plugin_live: bool, draft: str) -> None:
+    assert choose("9.0", bonus_anchor=False, plugin_live=plugin_live, sliding=True).draft == draft
+
+
 def test_a_bonus_anchor_without_the_plugin_says_why_it_is_not_fa3() -> None:
     found = choose("9.0", bonus_anchor=True, plugin_live=False)
     assert "not fa3: it counts gamma rows for a draft that has gamma + 1" in found.why

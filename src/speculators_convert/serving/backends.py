@@ -49,7 +49,7 @@ class Trap(Model):
 
     names: tuple[str, ...]
     roles: tuple[Role, ...]
-    when: Literal["bonus anchor without plugin", "ragged graph", "always"]
+    when: Literal["bonus anchor without plugin", "sliding layers with plugin", "ragged graph", "always"]
     capabilities: tuple[str, ...]
     why: str
     source: Place
@@ -72,6 +72,7 @@ class Case:
     bonus_anchor: bool = False
     plugin_live: bool = False
     ragged_graph: bool = False
+    sliding: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +84,9 @@ class Backends:
     why: str
 
 
-def choose(capability: str | None, *, bonus_anchor: bool, plugin_live: bool, ragged_graph: bool = False) -> Backends:
+def choose(capability: str | None, *, bonus_anchor: bool, plugin_live: bool, ragged_graph: bool = False, sliding: bool = False) -> Backends:
     """Back ends for a compute capability such as 9.0, 90 or sm_90; None is a CPU. A device that the table does not know gets Triton, and `why` says so."""
-    key, case = key_of(capability), Case(bonus_anchor, plugin_live, ragged_graph)
+    key, case = key_of(capability), Case(bonus_anchor, plugin_live, ragged_graph, sliding)
     found = table().capabilities.get(key)
     if found is None:
         why = f"no entry for compute capability {capability}: Triton makes no demands on the device; not run by this project"
@@ -138,4 +139,9 @@ def _first(key: str, role: str, entries: tuple[Entry, ...], case: Case) -> tuple
 
 
 def _in_force(trap: Trap, case: Case) -> bool:
-    return {"bonus anchor without plugin": case.bonus_anchor and not case.plugin_live, "ragged graph": case.ragged_graph, "always": True}[trap.when]
+    return {
+        "bonus anchor without plugin": case.bonus_anchor and not case.plugin_live,
+        "sliding layers with plugin": case.sliding and case.plugin_live,
+        "ragged graph": case.ragged_graph,
+        "always": True,
+    }[trap.when]
