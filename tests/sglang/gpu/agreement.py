@@ -25,7 +25,8 @@ def engine(fixture: str | Path, device: str, dtype: str, target_folder: Path = T
 def compare_blocks(draft: Draft, target: Target, tokens: list[int], recorded: list[dict[str, Any]]) -> tuple[int, int]:
     """Slots that agree, and all slots, over the blocks that a server drafted while it wrote `tokens` (prompt and answer).
 
-    Each slot is asked after the very tokens that the server's block has before it, so that a slot counts once and not in those behind it too. The last blocks of a request may start behind the end of its answer; their tokens are not known, and they are left out.
+    Each slot is asked after the very tokens that the server's block has before it, so that a slot counts once and not in those behind it too.
+    The last blocks of a request may start behind the end of its answer; their tokens are not known, and they are left out.
     """
     ids, positions = torch.tensor([tokens], device=target.device), torch.arange(len(tokens), device=target.device)[None]
     step = target.forward(ids, positions, target.cache(1, len(tokens)), len(tokens))
