@@ -188,7 +188,7 @@ class ServerRecord(Model):
     environment: dict[str, str] = Field(description="Variables that were set for it")
     start_seconds: float = Field(description="From its start to its first healthy answer")
     asked_seconds: float = Field(description="From there to the end of the last request")
-    memory_bytes: int | None = Field(default=None, description="GPU memory that its processes held, over all GPUs; None on a CPU")
+    memory_bytes: int | None = Field(default=None, description="GPU memory that its processes held, over all GPUs, as the driver tells it; None on a CPU")
     log: str = Field(description="File, relative to the run's folder")
 
 

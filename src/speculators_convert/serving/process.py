@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from speculators_convert.errors import SmokeError
-from speculators_convert.serving import guard
+from speculators_convert.serving import devices, guard
 from speculators_convert.serving.client import Client
 from speculators_convert.serving.command import Ports, surroundings, words
 from speculators_convert.serving.config import ServerConfig
@@ -89,6 +89,11 @@ class Running:
     deadline: float
     variables: dict[str, str]
     """Those of its environment that choose how it serves."""
+    mark: str
+
+    def held_bytes(self) -> int | None:
+        """Device memory of all its processes; None where it is not known."""
+        return devices.held_bytes(guard.marked(self.mark))
 
     def check(self) -> None:
         """`ServerFailedError` when the server is gone."""
@@ -146,7 +151,7 @@ def _started(config: ServerConfig, log: Path, deadline: float, timeout: float, l
             if time.monotonic() > deadline:
                 raise failed(config, log, f"no answer after {timeout:g} s")
             time.sleep(POLL_SECONDS)
-        yield Running(config, client, tuple(command), log, time.monotonic() - began, process, deadline, _telling(environment))
+        yield Running(config, client, tuple(command), log, time.monotonic() - began, process, deadline, _telling(environment), mark)
     finally:
         client.close()
         _end(process, mark)

@@ -22,7 +22,6 @@ AGAIN = 2
 """Prompts that are asked again after a flush, and after an abort."""
 ABORTED_TOKENS, ABORT_TRIES = 4096, 3
 IMAGE_TOKENS = 16
-_GIGABYTE = 1024**3
 Watch = Callable[[str], None]
 
 
@@ -112,8 +111,6 @@ def _about(file: Path) -> dict[str, Any]:
 
 
 def _record(server: Running, seconds: float) -> ServerRecord:
-    usage = (server.client.info().get("internal_states") or [{}])[0].get("memory_usage") or {}
-    gigabytes = sum(value for value in (usage.get("weight"), usage.get("kvcache"), *(usage.get("graph") or {}).values()) if isinstance(value, int | float))
     return ServerRecord(
         name=server.config.name,
         role=server.config.role,
@@ -121,6 +118,6 @@ def _record(server: Running, seconds: float) -> ServerRecord:
         environment=server.variables,
         start_seconds=round(server.start_seconds, 2),
         asked_seconds=round(seconds, 2),
-        memory_bytes=int(gigabytes * _GIGABYTE) if usage and server.config.device != "cpu" else None,
+        memory_bytes=server.held_bytes() if server.config.device != "cpu" else None,
         log=f"logs/{server.log.name}",
     )
