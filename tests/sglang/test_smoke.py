@@ -6,9 +6,11 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -185,6 +187,29 @@ def test_a_bad_word_is_read_from_the_log(site: Site, prompts: Path, tmp_path: Pa
     done = run(site, words(TRAINED / "tiny-anchor-full-vanilla", prompts, "--no-control", "--parallel", "1", "--server-arg=--no-such-flag", "--out", str(out)))
     assert done.returncode == 1
     assert "unrecognized arguments: --no-such-flag" in claims(out)["drafted-eager-tp1: loads and answers"]["measured"]
+
+
+def test_a_question_about_an_image(site: Site, tmp_path: Path) -> None:
+    """A target that sees images, over its own tokenizer. The reference engine has no such target, and the result says so."""
+    multimodal, image = ROOT / "fixtures/multimodal", tmp_path / "red.png"
+    image.write_bytes(png(64))
+    command = words(multimodal / "vl-draft", tmp_path, "--no-control", "--image", str(image), "--max-new-tokens", "24", "--out", str(tmp_path / "out"))
+    command[command.index("--target") + 1] = str(multimodal / "vl-target")
+    del command[command.index("--prompts") : command.index("--prompts") + 2]
+    done = run(site, command)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert claims(tmp_path / "out")["drafted-eager-tp1: a question about an image is answered"]["holds"]
+    assert "cannot load the target" in result(tmp_path / "out")["environment"]["reference engine"]
+
+
+def png(size: int) -> bytes:
+    """A red square."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = zlib.compress((b"\0" + b"\xff\0\0" * size) * size)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
 def test_two_machines_serve_together(site: Site, prompts: Path, tmp_path: Path) -> None:

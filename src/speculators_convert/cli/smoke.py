@@ -31,7 +31,14 @@ def register(app: typer.Typer) -> None:
         modes: Annotated[str, typer.Option("--modes", help="Comma-separated modes of the engine: eager, graph (captured on CUDA, fixed shapes on a CPU).")] = "eager",
         tp: Annotated[int, typer.Option("--tp", min=1, metavar="N", help="Run over N ranks, and compare with one.")] = 1,
         batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Requests that share one step.")] = 1,
-        temperature: Annotated[float, typer.Option("--temperature", min=0, help="Sample both models at this temperature and test the output's distribution; 0 is greedy.")] = 0,
+        temperature: Annotated[
+            float,
+            typer.Option(
+                "--temperature",
+                min=0,
+                help="Sample both models at this temperature and test the output's distribution; 0 is greedy. SGLang is always asked greedily, and sampled at this or 1.",
+            ),
+        ] = 0,
         seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of a sampled run.")] = 0,
         prompts: Annotated[
             str | None, typer.Option("--prompts", metavar="FILE", help="JSON lines with input_ids or text, mt-bench, or mmspec:FOLDER; without it eight built-in texts.")
@@ -85,6 +92,7 @@ def register(app: typer.Typer) -> None:
         folder = out if out is not None and out.suffix != ".json" else None
         servers = ServerOptions(
             attention_backend=attention_backend, draft_attention_backend=draft_attention_backend, words=tuple(server_arg or ()), concurrency=concurrency, control=control,
+            sampling_temperature=temperature or 1.0,
             parallel=parallel, image=str(image) if image else None, nodes=_nodes(nnodes, node_rank, dist_init_addr), out=str(folder) if folder else None,
         )  # fmt: skip
 

@@ -38,6 +38,7 @@ def run(config: SmokeConfig, spec: DraftSpec, source: Source, target: Path, prom
     """
     require_sglang()
     _demand(config)
+    _demand_prompts(prompts, spec, target, config.max_new_tokens)
     gamma = known(spec.gamma, "gamma")
     with _folder(config) as folder:
         store = Store(folder, digests)
@@ -127,6 +128,18 @@ def _demand(config: SmokeConfig) -> None:
     machines = place.count if place else 1
     if config.device != "cpu" and config.tp > count * machines:
         raise SmokeError("there are fewer CUDA devices than ranks", where="--tp", measured=f"{count * machines} devices", expected=str(config.tp), hint="use a smaller --tp")
+
+
+def _demand_prompts(prompts: Sequence[Prompt], spec: DraftSpec, target: Path, max_new_tokens: int) -> None:
+    """What a server would refuse is refused before one starts: ids outside the vocabulary, and more tokens than positions."""
+    vocabulary, room = known(spec.target_vocab_size, "vocab_size"), max_positions(target) or UNBOUNDED
+    for number, prompt in enumerate(prompts, 1):
+        if max(prompt.input_ids) >= vocabulary:
+            hint = "the prompts are for another tokenizer"
+            raise SmokeError("a token id is outside the vocabulary", where=f"prompt {number}", measured=max(prompt.input_ids), expected=f"below {vocabulary}", hint=hint)
+        if len(prompt.input_ids) + max_new_tokens > room:
+            measured, hint = len(prompt.input_ids) + max_new_tokens, "use shorter prompts or a smaller --max-new-tokens"
+            raise SmokeError("prompt and output are longer than the target's positions", where=f"prompt {number}", measured=measured, expected=f"at most {room}", hint=hint)
 
 
 @contextmanager
