@@ -62,7 +62,7 @@ def test_the_list_needs_no_gpu_and_says_what_is_unproven() -> None:
 
 def test_the_command_is_one_that_smoke_takes(tool: ModuleType) -> None:
     """Parsed by the real command line, which then finds no such target."""
-    words = tool.command(tool.Case("tiny-anchor-full-vanilla", "plugin", "fa3", "triton"), str(tool.TRAINED / "tiny-anchor-full-vanilla"), "/no/such", "/no/file", "/no/out.json")
+    words = tool.command(tool.Case("tiny-anchor-full-vanilla", "plugin", "fa3", "triton"), str(tool.TRAINED / "tiny-anchor-full-vanilla"), "/no/such", "/no/file", "/tmp/out.json")
     done = subprocess.run([sys.executable, "-m", "speculators_convert", *words], capture_output=True, text=True, check=False, cwd=ROOT)
     assert "No such option" not in done.stderr
     assert "/no/such" in done.stdout + done.stderr
@@ -95,6 +95,7 @@ def test_stock_gets_a_rewritten_draft_and_the_plugin_the_librarys(draft: str, to
     assert (plugin, same) == (tool.TRAINED / draft, [target, prompts])
 
 
+@pytest.mark.engine
 def test_mt_bench_runs_whole_over_the_long_pair(tool: ModuleType, tmp_path: Path) -> None:
     draft, target, prompts = tool._inputs(tool.Case("tiny-sliding-causal", "plugin", "fa3", "fa3", mt_bench=True), tmp_path)
     assert len(prompts.read_text().splitlines()) == 160

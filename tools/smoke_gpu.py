@@ -29,6 +29,7 @@ from pathlib import Path
 
 import evidence  # tools/evidence.py, beside this file
 from speculators_convert import api
+from speculators_convert.cli.signals import ended_by_signals
 from speculators_convert.engines.rules import Ruling
 from speculators_convert.serving import backends, devices
 from speculators_convert.spec import Anchor, AttentionKind, DraftSpec
@@ -41,6 +42,7 @@ WAYS = {"stock": "stock-only", "plugin": "speculators_dspark"}
 """SGLANG_PLUGINS of each way; no plugin has the first name, so SGLang is as without this package."""
 WANTED = ("triton", "fa3", "flashinfer")
 OUTPUT_TOKENS, TIMEOUT_SECONDS = 64, 420
+STARTED: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ def main() -> int:
         return 0
     run = options.run or f"{gpus[0].name.lower().replace('nvidia ', '').replace(' ', '-')}-{datetime.now(tz=UTC).date()}"
     commit = options.commit or subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    _demand_same_commit(BUILD / run, commit, stated=bool(options.commit))
     done, stop, lock = list[str](), time.monotonic() + options.budget, threading.Lock()
     for case in wanted:
         _inputs(case, BUILD / run)  # made once, before cases that run side by side need them
@@ -87,10 +90,27 @@ def main() -> int:
             done.append(verdict)
             record(EVIDENCE / run, BUILD / run, _machine(gpus), commit)
 
-    with ThreadPoolExecutor(options.jobs) as pool:
-        list(pool.map(one, wanted))
+    with ended_by_signals(), ThreadPoolExecutor(options.jobs) as pool:
+        try:
+            list(pool.map(one, wanted))
+        except BaseException:
+            stop = 0.0
+            for process in STARTED:
+                process.terminate()  # its finished servers are kept, and it ends the others
+            raise
     print(f"{len(done)} of {len(wanted)} cases: {', '.join(f'{done.count(word)} {word}' for word in sorted(set(done)))}; evidence in docs/evidence/{run}")
     return 3 if len(done) < len(wanted) else int(any(verdict != "pass" for verdict in done))
+
+
+def _demand_same_commit(work: Path, commit: str, *, stated: bool) -> None:
+    """Results of one run come from one commit, and from what it holds."""
+    if not stated and subprocess.run(["git", "diff", "--quiet", "HEAD", "--", "src"], cwd=ROOT, check=False).returncode:
+        raise SystemExit("src differs from HEAD: commit first, or state --commit")
+    marker = work / "commit"
+    if marker.exists() and marker.read_text() != commit:
+        raise SystemExit(f"{work.relative_to(ROOT)} was made at {marker.read_text()}, this is {commit}: use another --run")
+    work.mkdir(parents=True, exist_ok=True)
+    marker.write_text(commit)
 
 
 def cases(capability: str, gpus: int = 1) -> tuple[list[Case], list[tuple[str, str]]]:
@@ -140,7 +160,8 @@ def _against(capability: str, name: str, case: backends.Case) -> str | None:
 def _run(case: Case, work: Path, stop: float) -> str:
     """The verdict of one case, ended at `stop`; a finished one is not run again."""
     out, result = work / case.name, work / case.name / "smoke-result.json"
-    if not result.exists():
+    if not result.exists() or json.loads(result.read_text())["verdict"] == "not-run":
+        result.unlink(missing_ok=True)
         out.mkdir(parents=True, exist_ok=True)
         draft, target, prompts = _inputs(case, work)
         words = command(case, str(draft), str(target), str(prompts), str(out))
@@ -148,6 +169,7 @@ def _run(case: Case, work: Path, stop: float) -> str:
         with (out / "smoke.txt").open("w") as log:
             environ = {**os.environ, "SGLANG_PLUGINS": WAYS[case.way]}
             process = subprocess.Popen([sys.executable, "-m", "speculators_convert", *words], cwd=ROOT, env=environ, stdout=log, stderr=subprocess.STDOUT)
+            STARTED.append(process)
             try:
                 process.wait(max(1.0, stop - time.monotonic()) if math.isfinite(stop) else None)
             except subprocess.TimeoutExpired:

@@ -210,7 +210,7 @@ def smoke(reference: str | None = None, *, options: SmokeOptions | None = None, 
     from speculators_convert.smoke import pair, proof  # noqa: PLC0415
     from speculators_convert.smoke_result import SmokeOptions  # noqa: PLC0415
 
-    if settings not in (None, Settings()) and options is not None and options.engine == "sglang":
+    if settings not in (None, Settings()) and proof.pick_engine(options or SmokeOptions())[0] == "sglang":
         raise UsageError("SGLang reads the files as they are", where="--set", measured="facts stated", expected="none", hint="normalize with --set first, and smoke the result")
     chosen = options or SmokeOptions()
     if reference is None:
@@ -238,7 +238,7 @@ def _with_anchor_probe(result: SmokeResult, inspection: Inspection, options: Smo
     asked = ProbeOptions(target=options.target, dtype=options.dtype, device=options.device, facts=("anchor",))
     try:
         found = prove.prove(inspection.spec, inspection.checkpoint, inspection.source, asked, progress)
-    except SmokeError as error:
+    except (SmokeError, UsageError) as error:
         return result.model_copy(update={"environment": {**result.environment, "anchor probe": f"not run: {error}"}})
     measured = "; ".join(found.reasons)
     claim = Comparison(name="anchor: no other layout drafts better than the file's", holds=not found.contradicts, measured=measured, expected="no contradiction by the probe")

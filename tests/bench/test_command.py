@@ -33,6 +33,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_analyze_prints_losses_and_writes_page_and_picture(run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
     done = spec_convert("bench", "analyze", run, "--html", tmp_path / "page.html", "--png", tmp_path / "picture.png")
     assert done.status == 0, done.stderr
     assert "WORSE  concurrency 1, drafted: throughput is 0.750 times that of the target alone (0.750 to 0.750)" in done.stdout

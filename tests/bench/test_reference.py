@@ -24,6 +24,7 @@ from speculators_convert.report.bench_text import bench_lines
 TRAINED = Path(__file__).parents[2] / "fixtures" / "trained"
 DRAFT, TARGET = TRAINED / "tiny-bonus-reduced-vanilla", TRAINED / "tiny-target"
 TOKENS = 24
+pytestmark = pytest.mark.engine
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from speculators_convert.errors import SmokeError
+from speculators_convert.errors import SmokeError, SourceError, UsageError
 from speculators_convert.serving.client import Answer
 from speculators_convert.serving.config import ServerConfig
-from speculators_convert.smoke.sglang import claims, plan
+from speculators_convert.smoke.sglang import backend, claims, plan
 from speculators_convert.smoke.sglang.ask import Rows
 from speculators_convert.smoke.sglang.outputs import counts, drafted
+from speculators_convert.smoke.sglang.store import Store
 from speculators_convert.smoke_result import Nodes, Prompt, ServerOptions, ServerRecord, SmokeConfig
 
 PROMPTS = tuple(Prompt(input_ids=(1, 2, 3)) for _ in range(8))
@@ -46,8 +49,8 @@ def test_acceptance_by_position_follows_the_counts() -> None:
     assert result.acceptance_by_position == (0.75, 0.25, 0.0)
 
 
-@pytest.mark.parametrize(("left", "holds"), [(((5, 6, 7),), True), (((5, 6),), True), (((5, 9, 7),), False), (((),), False)])
-def test_same_tokens_compares_as_far_as_the_left_goes(left: tuple[tuple[int, ...], ...], *, holds: bool) -> None:
+@pytest.mark.parametrize(("left", "holds"), [(((5, 6, 7),), True), (((5, 6),), False), (((5, 9, 7),), False), (((),), False)])
+def test_same_tokens_compares_whole_outputs(left: tuple[tuple[int, ...], ...], *, holds: bool) -> None:
     assert claims.same_tokens("x", left, [(5, 6, 7)]).holds is holds
 
 
@@ -114,6 +117,43 @@ def test_servers_over_machines_meet_at_ports_of_their_own() -> None:
     assert [(server.name, server.nodes and server.nodes.address) for server in found] == [
         ("drafted-eager-tp2", "host:4001"), ("drafted-eager-tp1", None), ("plain-eager-tp2", "host:4003"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("word", ["--model-path=/other", "--speculative-draft-model-path", "--load-format=dummy", "--json-model", "--device"])
+def test_words_that_would_run_something_else_are_refused(word: str) -> None:
+    with pytest.raises(UsageError, match="the run's own"):
+        backend._demand(config(servers=ServerOptions(words=(word,))))
+
+
+@pytest.mark.parametrize(("change", "match"), [({"dtype": "float16"}, "tolerance"), ({"modes": ("lazy",)}, "no such mode"), ({"device": "cpu", "modes": ("graph",)}, "no graph")])
+def test_what_cannot_be_judged_is_refused_before_a_server_starts(change: dict[str, object], match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        backend._demand(config(**change))
+
+
+def test_an_image_that_is_none_is_refused_before_a_server_starts(tmp_path: Path) -> None:
+    (tmp_path / "x.bin").write_bytes(b"1")
+    for name, error in (("x.bin", SmokeError), ("missing.png", SourceError)):
+        with pytest.raises(error):
+            backend._demand(config(servers=ServerOptions(image=str(tmp_path / name))))
+
+
+def test_requests_at_once_are_no_more_than_prompts() -> None:
+    assert backend._with_company(config(), 5).servers.concurrency == 5
+    with pytest.raises(UsageError, match="beside others"):
+        backend._with_company(config(), 1)
+
+
+def test_rows_are_found_wherever_the_server_ran_and_not_beside_other_versions(tmp_path: Path) -> None:
+    here, there = SERVER, SERVER.model_copy(update={"gpus": (1,)})
+    store, other = Store(tmp_path, ("a", "b"), {"sglang": "0.5.23"}), Store(tmp_path, ("a", "b"), {"sglang": "0.5.24"})
+    found = rows(answer(), answer())
+    store.write(there, store.key(there, config(), PROMPTS), found)
+    assert store.read(here, store.key(here, config(), PROMPTS)) == found
+    assert other.read(here, other.key(here, config(), PROMPTS)) is None
+    assert store.read(here, store.key(here, config(max_new_tokens=8), PROMPTS)) is None
+    (tmp_path / "rows" / f"{here.name}.json").write_text("{")
+    assert store.read(here, store.key(here, config(), PROMPTS)) is None
 
 
 def test_pool_holds_the_longest_requests_together() -> None:

@@ -145,6 +145,21 @@ def bench(value: BenchReport, output_format: Format, html: Path | None, png: Pat
     _write_lines(bench_lines(value))
 
 
+def demand_place(*files: Path | None) -> None:
+    """`WriteError` now, not after the run, when a result file has no folder to go to."""
+    for file in files:
+        if file is not None and not file.parent.is_dir():
+            raise WriteError("cannot write the file (No such file or directory)", where=str(file), hint="name a file in a folder that exists and that you may write to")
+
+
+def make_folder(folder: Path) -> None:
+    """The folder of a run; `WriteError` says why it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WriteError(f"cannot make the folder ({error.strerror})", where=str(folder), hint="name a folder that you may write to") from error
+
+
 def write_file(path: Path, text: str) -> None:
     """Write a result file; `WriteError` says why it could not be written."""
     try:

@@ -22,7 +22,8 @@ def ended_by_signals() -> Iterator[None]:
         raise SystemExit(128 + number)
 
     for number in _ENDING:
-        signal.signal(number, end)
+        if number != signal.SIGHUP or before[number] is not signal.SIG_IGN:  # under nohup it stays ignored
+            signal.signal(number, end)
     try:
         yield
     finally:

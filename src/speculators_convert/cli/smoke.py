@@ -100,6 +100,9 @@ def register(app: typer.Typer) -> None:
             target=target, engine=engine, modes=tuple(modes.split(",")), prompts=prompts, max_new_tokens=max_new_tokens, dtype=dtype, floor=floor, expect=expect,
             tp=tp, batch_size=batch_size, temperature=temperature, seed=seed, device=device, timeout_seconds=timeout, servers=servers,
         )  # fmt: skip
+        output.demand_place(page, None if folder else out)
+        if folder is not None:
+            output.make_folder(folder)
         with ended_by_signals(), output.progress() as progress:
             result = smoke(reference, options=options, settings=parse_settings(settings), progress=progress)
         output.smoke(result, output_format, folder / RESULT_NAME if folder else out, page)

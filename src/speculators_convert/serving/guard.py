@@ -15,6 +15,8 @@ from pathlib import Path
 
 MARK = "SPEC_CONVERT_SERVER"
 """Variable by which each process of a server is known, whatever session or group it moved to."""
+KEPT = {"SPT_NOENV": "1"}
+"""Tells setproctitle, which SGLang's processes call, to leave the environment readable."""
 POLL_SECONDS, TERM_SECONDS, KILL_SECONDS = 0.2, 3.0, 10.0
 
 
@@ -24,7 +26,7 @@ def main() -> int:
     asked: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda got, _frame: asked.append(got))
-    child = subprocess.Popen(words, env={**os.environ, MARK: mark}, stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603 (the caller's own command)
+    child = subprocess.Popen(words, env={**os.environ, MARK: mark, **KEPT}, stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603 (the caller's own command)
     while child.poll() is None and not asked and os.getppid() == owner:
         time.sleep(POLL_SECONDS)
     if child.poll() is None:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -126,12 +126,14 @@ def running(config: ServerConfig, log: Path, *, timeout: float, live: Live | Non
     """
     deadline = time.monotonic() + timeout
     for attempt in range(ATTEMPTS):
+        up = False
         try:
             with _started(config, log, deadline, timeout, live or Live()) as server:
+                up = True
                 yield server
                 return
         except ServerFailedError as error:
-            if not error.failure.port_taken or attempt + 1 == ATTEMPTS:
+            if up or not error.failure.port_taken or attempt + 1 == ATTEMPTS:
                 raise
 
 
@@ -151,14 +153,15 @@ def _started(config: ServerConfig, log: Path, deadline: float, timeout: float, l
             if time.monotonic() > deadline:
                 raise failed(config, log, f"no answer after {timeout:g} s")
             time.sleep(POLL_SECONDS)
-        yield Running(config, client, tuple(command), log, time.monotonic() - began, process, deadline, _telling(environment), mark)
+        yield Running(config, client, tuple(command), log, time.monotonic() - began, process, deadline, telling(environment), mark)
     finally:
         client.close()
         _end(process, mark)
         live.forget(process)
 
 
-def _telling(environment: dict[str, str]) -> dict[str, str]:
+def telling(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that choose how SGLang serves."""
     return {name: value for name, value in sorted(environment.items()) if name.startswith(_TELLING)}
 
 

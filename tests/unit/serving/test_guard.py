@@ -27,6 +27,14 @@ def start(mark: str, owner: int, words: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, guard.__file__, str(owner), mark, *words], stdout=subprocess.PIPE, text=True)
 
 
+def await_family(mark: str) -> None:
+    """Until all three carry the mark: a child has its environment once it runs its own program."""
+    deadline = time.monotonic() + 20
+    while len(guard.marked(mark)) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def gone(mark: str) -> bool:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline and guard.marked(mark):
@@ -40,7 +48,7 @@ def test_ends_the_family_when_asked(number: signal.Signals) -> None:
     process = start(mark, os.getpid(), [sys.executable, "-c", FAMILY])
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
-    assert len(guard.marked(mark)) == 3
+    await_family(mark)
     process.send_signal(number)
     assert process.wait(30) == 143
     process.stdout.close()
@@ -59,6 +67,7 @@ def test_ends_the_family_when_the_owner_is_killed(tmp_path: Path) -> None:
     owner = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     assert owner.stdout.readline() == "up\n"
+    await_family(mark)
     owner.kill()
     owner.wait()
     owner.stdout.close()

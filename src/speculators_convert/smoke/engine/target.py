@@ -149,7 +149,14 @@ def load_target(folder: Path, taps: Sequence[int], where: Placement) -> Target:
             expected=f"-1..{depth - 1}",
             hint="pass the target that the draft was trained for",
         )
-    return Target(model.to(where.device).eval(), taps)
+    try:
+        placed = model.to(where.device).eval()
+    except RuntimeError as error:
+        hint = "use a larger device, or --device cpu"
+        raise SmokeError(
+            f"the target cannot be put on the device ({' '.join(str(error).split())[:160]})", where=where.device, expected="room for the whole target", hint=hint
+        ) from error
+    return Target(placed, taps)
 
 
 @contextmanager

@@ -66,12 +66,12 @@ def _more(server: Running, requests: Sequence[tuple[int, ...]], config: SmokeCon
         found["flushed"] = tuple(answer for request in again for answer in client.generate([request], tokens=tokens, ignore_eos=False))
     watch("abort")
     with server.asked("answering after an aborted request"):
-        found["abort_finish"] = _abort(server, requests[0])
+        found["abort_finish"] = _abort(server, min(requests, key=len))
         found["after_abort"] = tuple(answer for request in again for answer in client.generate([request], tokens=tokens, ignore_eos=False))
     if config.servers.image is not None:
         watch("image")
         with server.asked("answering a question about an image"):
-            found["image_answer"] = client.chat([_about(Path(config.servers.image))], tokens=IMAGE_TOKENS)
+            found["image_answer"] = client.chat([about(Path(config.servers.image))], tokens=IMAGE_TOKENS)
     return found
 
 
@@ -98,7 +98,7 @@ def _finish(event: dict[str, Any]) -> str:
     return str((event["meta_info"].get("finish_reason") or {}).get("type", "none"))
 
 
-def _about(file: Path) -> dict[str, Any]:
+def about(file: Path) -> dict[str, Any]:
     """A chat message with the image inside."""
     try:
         data = base64.b64encode(file.read_bytes()).decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,11 +13,12 @@ from pathlib import Path
 from speculators_convert.errors import SmokeError, UsageError
 from speculators_convert.serving import backends, devices
 from speculators_convert.serving.config import ServerConfig
-from speculators_convert.serving.process import ServerFailedError, require_sglang
+from speculators_convert.serving.process import ServerFailedError, require_sglang, telling
 from speculators_convert.smoke.compare import Progress
+from speculators_convert.smoke.equivalence import TOLERANCE_STEPS
 from speculators_convert.smoke.null_draft import write_null_draft
 from speculators_convert.smoke.sglang import claims, fleet, nodes, plan
-from speculators_convert.smoke.sglang.ask import Rows
+from speculators_convert.smoke.sglang.ask import Rows, about
 from speculators_convert.smoke.sglang.store import Store
 from speculators_convert.smoke_result import Comparison, EngineRun, Equivalence, ModeResult, Nodes, Prompt, Sampled, SmokeConfig
 from speculators_convert.sources import LocalSource, Source, local_folder
@@ -26,6 +28,11 @@ from speculators_convert.workloads.tokens import max_positions
 MODES = ("eager", "graph")
 UNBOUNDED = 1 << 20
 """Positions of a target that states none."""
+_OWN_WORDS = (
+    "--model-path", "--speculative-draft-model-path", "--speculative-algorithm", "--load-format", "--json-model-override-args", "--config", "--tp-size", "--tensor-parallel-size",
+    "--dtype", "--device", "--host", "--port", "--speculative-draft-load-format", "--tokenizer-path",
+)  # fmt: skip
+"""Words that would put other models or places under the run's name; argparse takes their beginnings too."""
 KEEP = "a-server-failed"
 """Mark of a folder whose logs say why."""
 _DISTRIBUTIONS = ("sglang", "torch", "transformers", "flashinfer-python", "triton", "speculators-convert")
@@ -41,9 +48,10 @@ def run(config: SmokeConfig, spec: DraftSpec, source: Source, target: Path, prom
     _demand_prompts(prompts, spec, target, config.max_new_tokens)
     gamma = known(spec.gamma, "gamma")
     with _folder(config) as folder:
-        store = Store(folder, digests)
+        store = Store(folder, digests, {**environment(config), **telling(os.environ)})
         null = _null_draft(config, spec, source, target, folder, digests)
         served = _with_long_context(prompts, spec, target, config)
+        config = _with_company(config, len(served))
         servers = plan.servers(config, plan.Folders(str(target), str(_draft_folder(source)), str(null) if null else None, _null_backend(config, spec)), gamma, served)
         if config.servers.nodes is not None and config.servers.nodes.rank > 0:
             return _follow(config, config.servers.nodes, servers, store)
@@ -122,6 +130,15 @@ def _demand(config: SmokeConfig) -> None:
             raise UsageError("the engine has no such mode", where="--modes", measured=mode, expected=", ".join(MODES))
         if mode == "graph" and config.device == "cpu":
             raise UsageError("SGLang captures no graph on a CPU", where="--modes", measured=mode, expected="eager", hint="run on a GPU, or with --modes eager")
+    for word in config.servers.words:
+        flag = word.partition("=")[0]
+        if flag.startswith("--") and any(own.startswith(flag) for own in _OWN_WORDS):
+            hint = "use the option of smoke for it, or none: the result stands for the draft and the target that it names"
+            raise UsageError("this word is the run's own", where="--server-arg", measured=word, expected="a word that leaves models, types and places alone", hint=hint)
+    if config.dtype not in TOLERANCE_STEPS:
+        raise UsageError("there is no tolerance for this dtype", where="--dtype", measured=config.dtype, expected=" or ".join(TOLERANCE_STEPS))
+    if config.servers.image is not None:
+        about(Path(config.servers.image))
     place, count = config.servers.nodes, len(devices.gpus())
     if place is not None and config.tp % place.count:
         raise UsageError("ranks do not divide over the machines", where="--tp", measured=config.tp, expected=f"a multiple of --nnodes {place.count}")
@@ -140,6 +157,14 @@ def _demand_prompts(prompts: Sequence[Prompt], spec: DraftSpec, target: Path, ma
         if len(prompt.input_ids) + max_new_tokens > room:
             measured, hint = len(prompt.input_ids) + max_new_tokens, "use shorter prompts or a smaller --max-new-tokens"
             raise SmokeError("prompt and output are longer than the target's positions", where=f"prompt {number}", measured=measured, expected=f"at most {room}", hint=hint)
+
+
+def _with_company(config: SmokeConfig, prompts: int) -> SmokeConfig:
+    """No more requests at once than there are prompts."""
+    if prompts < 2:
+        raise UsageError("one prompt cannot run beside others", where="--prompts", measured=prompts, expected="2 or more")
+    servers = config.servers.model_copy(update={"concurrency": min(config.servers.concurrency, prompts)})
+    return config.model_copy(update={"servers": servers})
 
 
 @contextmanager

@@ -66,8 +66,8 @@ def _length(outcomes: Sequence[PromptOutcome]) -> float:
 
 
 def same_tokens(name: str, left: Tokens, right: Tokens, expected: str = "all prompts equal") -> Comparison:
-    """Token for token; a shorter left output is compared as far as it goes."""
-    same = sum(tuple(mine) == tuple(other)[: len(mine)] and bool(mine) for mine, other in zip(left, right, strict=True))
+    """Token for token, each output whole; empty ones show nothing."""
+    same = sum(tuple(mine) == tuple(other) and bool(mine) for mine, other in zip(left, right, strict=True))
     return Comparison(name=name, holds=same == len(left), measured=f"{same} of {len(left)} prompts equal", expected=expected)
 
 
@@ -107,7 +107,9 @@ def control(config: SmokeConfig, rows: Mapping[str, Rows]) -> Iterator[Compariso
         yield same_tokens(f"{name}: drafted greedy equals the null draft's{flags}", tokens(drafted.greedy), tokens(null.greedy))
         many = f"{config.servers.concurrency} at once"
         yield same_tokens(f"{name}, {many}: drafted greedy equals the null draft's{flags}", tokens(drafted.batched), tokens(null.batched))
-        yield same_tokens(f"{name}: {many} gives the tokens of one at a time{flags}", tokens(drafted.batched), tokens(drafted.greedy))
+        limits = plan.limits(config.max_new_tokens, len(drafted.greedy))
+        alone = [ids[:limit] for ids, limit in zip(tokens(drafted.greedy), limits, strict=True)]
+        yield same_tokens(f"{name}: {many} gives the tokens of one at a time{flags}", tokens(drafted.batched), alone)
 
 
 def window(drafted: Drafted, prompts: Sequence[Sequence[int]], sizes: Sequence[int]) -> Iterator[Comparison]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import queue
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -49,9 +51,12 @@ def _run(servers: Sequence[ServerConfig], config: SmokeConfig, prompts: Sequence
         else:
             rows[server.name] = kept
             said.done(server, "kept")
-    with ThreadPoolExecutor(at_once(pending, config)) as pool:
+    waiting, number = dict[Future[Rows], ServerConfig](), at_once(pending, config)
+    share = Shared(config, prompts, store, live, said, leader, Places(config, number))
+    with ThreadPoolExecutor(number) as pool:
         try:
-            waiting = {pool.submit(_one, server, config, prompts, store, live, said, leader): server for server in _placed(pending, config)}
+            for server in pending:
+                waiting[pool.submit(_one, server, share)] = server
             while waiting:
                 finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in finished:
@@ -66,17 +71,18 @@ def _run(servers: Sequence[ServerConfig], config: SmokeConfig, prompts: Sequence
     return Outcome(rows, tuple(failures))
 
 
-def _one(server: ServerConfig, config: SmokeConfig, prompts: Sequence[Prompt], store: Store, live: Live, said: _Said, leader: Leader) -> Rows:
-    said.now(server, "starting")
+def _one(server: ServerConfig, share: Shared) -> Rows:
+    share.said.now(server, "starting")
+    config, store = share.config, share.store
     try:
-        with leader.runs(server), running(server, store.log(server), timeout=config.timeout_seconds, live=live) as up:
-            rows = ask(up, prompts, config, partial(said.now, server))
+        with share.places.taken(server) as placed, share.leader.runs(placed), running(placed, store.log(server), timeout=config.timeout_seconds, live=share.live) as up:
+            rows = ask(up, share.prompts, config, partial(share.said.now, server))
     except ServerFailedError:
         if server.role == DRAFTED:
-            live.close()
+            share.live.close()
         raise
-    store.write(server, store.key(server, config, prompts), rows)
-    said.done(server, "done")
+    store.write(server, store.key(server, config, share.prompts), rows)
+    share.said.done(server, "done")
     return rows
 
 
@@ -99,19 +105,46 @@ def at_once(servers: Sequence[ServerConfig], config: SmokeConfig) -> int:
     cores = os.cpu_count() or 1
     if config.device == "cpu":
         return max(1, min(len(servers), cores // max(server.tp for server in servers)))
-    return max(1, min(len(servers), cores // CORES_PER_SERVER, int(USABLE_SHARE * _free_bytes() / max(map(_need_bytes, servers)))))
+    free, need = [gpu.free_bytes for gpu in devices.gpus()], max(map(_need_bytes, servers))
+    alone = [server for server in servers if server.tp == 1]
+    fit = int(USABLE_SHARE * sum(free) / need) if len(alone) < len(servers) else len(free) * int(USABLE_SHARE * min(free, default=0) / need)
+    return max(1, min(len(servers), cores // CORES_PER_SERVER, fit))
 
 
-def _placed(servers: Sequence[ServerConfig], config: SmokeConfig) -> list[ServerConfig]:
-    """On several GPUs, servers of one rank take turns on them."""
-    count = len(devices.gpus()) if config.device != "cpu" else 0
-    if count < 2:
-        return list(servers)
-    return [server.model_copy(update={"gpus": (index % count,)}) if server.tp == 1 else server for index, server in enumerate(servers)]
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all servers of a run share."""
+
+    config: SmokeConfig
+    prompts: Sequence[Prompt]
+    store: Store
+    live: Live
+    said: _Said
+    leader: Leader
+    places: Places
 
 
-def _free_bytes() -> int:
-    return sum(gpu.free_bytes for gpu in devices.gpus())
+class Places:
+    """On several GPUs, servers of one rank take turns on them; each has as many places as servers run at once."""
+
+    def __init__(self, config: SmokeConfig, number: int) -> None:
+        indices = [gpu.index for gpu in devices.gpus()] if config.device != "cpu" else []
+        self._free: queue.SimpleQueue[int] | None = queue.SimpleQueue() if len(indices) > 1 else None
+        if self._free is not None:
+            for place in range(max(number, len(indices))):
+                self._free.put(indices[place % len(indices)])
+
+    @contextmanager
+    def taken(self, server: ServerConfig) -> Iterator[ServerConfig]:
+        """The server on a GPU of its own turn, while it runs."""
+        if self._free is None or server.tp > 1:
+            yield server
+            return
+        index = self._free.get()
+        try:
+            yield server.model_copy(update={"gpus": (index,)})
+        finally:
+            self._free.put(index)
 
 
 def _need_bytes(server: ServerConfig) -> int:

@@ -17,6 +17,7 @@ from speculators_convert.smoke.sglang.server_splits import classify
 from speculators_convert.smoke_result import Comparison, Equivalence, ModeResult, Prompt, Sampled, SmokeConfig
 from speculators_convert.sources import Source
 from speculators_convert.spec import AttentionKind, DraftSpec
+from speculators_convert.workloads.tokens import max_positions
 
 
 class Judge:
@@ -31,20 +32,23 @@ class Judge:
         found: Beside | str
         try:
             found = beside.measure(self._config, spec, source, target, self._prompts, progress)
-        except SmokeError as error:
-            found = str(error)
+        except (SmokeError, RuntimeError) as error:  # out of memory, or no kernel for a quantized weight
+            found = " ".join(str(error).split())[:300]
         engine = found if isinstance(found, Beside) else None
         plain = self._rows[next(server.name for server in self._servers if server.role == plan.PLAIN)]
         ordinary = [server for server in self._servers if server.role == plan.DRAFTED and not server.deterministic]
         alone = [self._serial(server) for server in ordinary]
         for server, run in zip(ordinary, alone, strict=True):
             self._server(server, run, claims.tokens(plain.greedy), plain.record.asked_seconds, engine)
-        self.comparisons += compare.equal_to_each_other(alone, [item for item in self.equivalence if item.concurrency == 1])
+        if engine is not None or self._config.dtype == "float32":
+            self.comparisons += compare.equal_to_each_other(alone, [item for item in self.equivalence if item.concurrency == 1])
         self.comparisons += claims.control(self._config, self._rows)
         self._control_splits(plain, engine)
         if self._config.dtype == "float32":
             self.comparisons += compare.equal_to_recorded([list(tokens) for tokens in claims.tokens(plain.greedy)], self._prompts)
-        windows = [spec.sliding_window] if spec.sliding_window and AttentionKind.SLIDING in (spec.layer_types or ()) else []
+        window = spec.sliding_window if AttentionKind.SLIDING in (spec.layer_types or ()) else None
+        room = max_positions(target)
+        windows = [window] if window is not None and (room is None or room > window) else []  # a window that no context can pass asks for nothing
         self.comparisons += claims.window(alone[0], [prompt.input_ids for prompt in self._prompts], windows)
         return found
 
@@ -81,7 +85,11 @@ class Judge:
     def _explain(self, engine: Beside | None, plain: Sequence[Sequence[int]], run: Drafted, result: ModeResult) -> None:
         """Each split of `run` from `plain`, with the target's own verdict where the reference engine has the target."""
         if engine is None and result.exact < result.total:
-            return  # nobody to judge the splits; the control still stands
+            if not self._config.servers.control:
+                measured = f"{result.exact} of {result.total} exact, and nobody to judge the others"
+                expected = "all exact, or the control beside them (leave out --no-control)"
+                self.comparisons.append(Comparison(name=f"{run.name}: drafted greedy equals target-only greedy", holds=False, measured=measured, expected=expected))
+            return
         item = self._splits(engine, plain, run, "plain")
         self.equivalence.append(item)
         self.comparisons.append(compare.equal_to_plain(item))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -26,8 +26,8 @@ class Kept(Model):
 class Store:
     """The folder of one run. `WriteError` when it cannot be written."""
 
-    def __init__(self, folder: Path, digests: Sequence[str]) -> None:
-        self.folder, self._digests = folder, tuple(digests)
+    def __init__(self, folder: Path, digests: Sequence[str], surroundings: Mapping[str, str]) -> None:
+        self.folder, self._digests, self._surroundings = folder, tuple(digests), dict(surroundings)
         for name in ("logs", "rows"):
             try:
                 (folder / name).mkdir(parents=True, exist_ok=True)
@@ -39,10 +39,10 @@ class Store:
         return self.folder / "logs" / f"{config.name}.log"
 
     def key(self, server: ServerConfig, config: SmokeConfig, prompts: Sequence[Prompt]) -> str:
-        """Digest of server, requests, checkpoints and tool; where the models lie does not count, their bytes do."""
+        """Digest of server, requests, checkpoints, versions and tool; where the models lie and which GPU it gets do not count."""
         asked = [config.max_new_tokens, config.servers.sampling_temperature, config.servers.image, [prompt.input_ids for prompt in prompts]]
-        place = {"target": "", "draft": server.draft is not None}
-        return sha256_hex(canonical_json([{**server.model_dump(mode="json"), **place}, asked, self._digests, __version__]))
+        place = {"target": "", "draft": server.draft is not None, "gpus": None}
+        return sha256_hex(canonical_json([{**server.model_dump(mode="json"), **place}, asked, self._digests, self._surroundings, __version__]))
 
     def read(self, server: ServerConfig, key: str) -> Rows | None:
         """Rows of an earlier run that asked the same of the same."""
