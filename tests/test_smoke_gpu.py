@@ -60,9 +60,10 @@ def test_the_list_needs_no_gpu_and_says_what_is_unproven() -> None:
     assert "Never run on such a device by this project" in done.stdout
 
 
-def test_the_command_is_one_that_smoke_takes(tool: ModuleType) -> None:
+def test_the_command_is_one_that_smoke_takes(tool: ModuleType, tmp_path: Path) -> None:
     """Parsed by the real command line, which then finds no such target."""
-    words = tool.command(tool.Case("tiny-anchor-full-vanilla", "plugin", "fa3", "triton"), str(tool.TRAINED / "tiny-anchor-full-vanilla"), "/no/such", "/no/file", "/tmp/out.json")
+    case = tool.Case("tiny-anchor-full-vanilla", "plugin", "fa3", "triton")
+    words = tool.command(case, str(tool.TRAINED / case.draft), "/no/such", "/no/file", str(tmp_path / "out.json"))
     done = subprocess.run([sys.executable, "-m", "speculators_convert", *words], capture_output=True, text=True, check=False, cwd=ROOT)
     assert "No such option" not in done.stderr
     assert "/no/such" in done.stdout + done.stderr

@@ -30,7 +30,7 @@ def rows(*answers: Answer, name: str = SERVER.name, **more: object) -> Rows:
 
 
 def config(**more: object) -> SmokeConfig:
-    return SmokeConfig(draft="d", target="t", engine="sglang", device="cuda", **more)
+    return SmokeConfig(**{"draft": "d", "target": "t", "engine": "sglang", "device": "cuda", **more})
 
 
 def test_counts_come_from_the_histogram() -> None:
