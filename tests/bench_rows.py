@@ -12,14 +12,14 @@ TOKENS = 11
 NOTHING = CheckpointDigest(digest="0" * 64, files={}, reference="x")
 
 
-def plan_of(*, repeats: int = 2, requests: int = 1, concurrency: tuple[int, ...] = (1,)) -> BenchPlan:
+def plan_of(*, repeats: int = 2, requests: int = 1, concurrency: tuple[int, ...] = (1,), digest: str = "0" * 64) -> BenchPlan:
     return BenchPlan(
         tool_version="0",
         package_digest="0" * 64,
         engine="reference",
         target=NOTHING,
         arms=(Arm(name="plain", draft=None), Arm(name="drafted", draft=NOTHING)),
-        workload=WorkloadRecord(name="w", digest="0" * 64, requests=requests, skipped=()),
+        workload=WorkloadRecord(name="w", digest=digest, requests=requests, skipped=()),
         output_tokens=TOKENS,
         concurrency=concurrency,
         repeats=repeats,

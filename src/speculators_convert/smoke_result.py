@@ -50,12 +50,12 @@ class SmokeOptions(Model):
     max_new_tokens: int = Field(default=64, ge=1)
     batch_size: int = Field(default=1, ge=1)
     temperature: float = Field(default=0, ge=0, allow_inf_nan=False, description="0 is greedy; else both models are sampled at this temperature")
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, le=1 << 62)
     timeout_seconds: float = Field(default=3600, gt=0, description="After which the processes of a tensor-parallel run, or a server, are ended")
     dtype: str | None = Field(default=None, description="float32 on a CPU whatever the file says; the file's own on CUDA")
     device: str | None = None
-    floor: float = 1.3
-    expect: float | None = None
+    floor: float = Field(default=1.3, allow_inf_nan=False)
+    expect: float | None = Field(default=None, allow_inf_nan=False)
 
 
 class SmokeConfig(Model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from bench_rows import TOKENS, plan_of, row
 from command import spec_convert
 from speculators_convert.bench import store
 from speculators_convert.bench_result import ServerRun
+from speculators_convert.model import sha256_hex
 from speculators_convert.workloads.base import Request, Workload
 
 DRAFT = Path(__file__).parents[2] / "fixtures/trained/tiny-bonus-reduced-vanilla"
@@ -20,8 +22,9 @@ DRAFT = Path(__file__).parents[2] / "fixtures/trained/tiny-bonus-reduced-vanilla
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A finished run of made-up rows."""
-    out, plan = tmp_path / "run", plan_of(repeats=3)
-    store.open_folder(out, plan, Workload("w", (Request("a", "", (1, 2)),)))
+    workload = Workload("w", (Request("a", "", (1, 2)),))
+    out, plan = tmp_path / "run", plan_of(repeats=3, digest=workload.digest)
+    store.open_folder(out, plan, workload)
     for step in plan.steps:
         folder = store.part(out, step)
         (folder / "log").write_text("a log\n")
@@ -75,3 +78,34 @@ def test_analyze_needs_no_torch(run: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
     assert f"requests of {TOKENS} output tokens" in done.stdout
+
+
+def test_requests_of_another_run_are_refused(run: Path) -> None:
+    """In place of the run's own, and with a manifest that names them."""
+    (run / "workload.jsonl").write_text('{"x": 1}\n')
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["workload_sha256"] = sha256_hex((run / "workload.jsonl").read_bytes())
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    assert spec_convert("bench", "analyze", str(run)).status == 1
+
+
+def test_a_manifest_that_names_fewer_servers_is_refused(run: Path) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["servers"] = manifest["servers"][:2]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    assert spec_convert("bench", "analyze", str(run)).status == 1
+
+
+@pytest.mark.parametrize("option", ["--html", "--png"])
+def test_a_page_does_not_replace_the_runs_files(run: Path, option: str) -> None:
+    before = (run / "summary.json").read_bytes()
+    assert spec_convert("bench", "analyze", str(run), option, str(run / "summary.json")).status == 2
+    assert (run / "summary.json").read_bytes() == before
+
+
+def test_a_start_that_was_cut_short_starts_again(tmp_path: Path) -> None:
+    workload = Workload("w", (Request("a", "", (1, 2)),))
+    for name in ("workload.jsonl", ".plan.json.tmp"):
+        (tmp_path / name).write_text("{")
+    store.open_folder(tmp_path, plan_of(digest=workload.digest), workload)
+    assert (tmp_path / "workload.jsonl").read_bytes() == b"".join(workload.lines())

@@ -152,7 +152,7 @@ def _touched(folder: Path) -> Path:
     return copy
 
 
-def test_a_process_that_fails_is_named_by_its_last_line(requests: Path, tmp_path: Path) -> None:
+def test_a_process_that_fails_is_named_by_the_line_that_says_why(requests: Path, tmp_path: Path) -> None:
     """A target whose config the engine cannot load: the first server fails, with the end of its log."""
     target = Path(shutil.copytree(TARGET, tmp_path / "target"))
     config = json.loads((target / "config.json").read_text())

@@ -66,7 +66,7 @@ class Server:
 
 
 def plan(**changes: object) -> BenchPlan:
-    return plan_of(requests=2, concurrency=(1, 3)).model_copy(update=changes)
+    return plan_of(requests=2, concurrency=(1, 3), digest=WORKLOAD.digest).model_copy(update=changes)
 
 
 def kept(out: Path) -> list[str]:

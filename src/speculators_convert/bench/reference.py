@@ -118,6 +118,9 @@ class Reference:
         """A worker ends by itself when its owner is gone: its input closes."""
 
 
+OWN_ERROR = "error E"
+
+
 def say(process: subprocess.Popen[bytes], line: Model, log: Path) -> Rows:
     """Write one line, read the answer. `SmokeError` with the end of the log when there is none."""
     if process.stdin is None or process.stdout is None:
@@ -128,7 +131,13 @@ def say(process: subprocess.Popen[bytes], line: Model, log: Path) -> Rows:
         return Rows.model_validate_json(process.stdout.readline())
     except (BrokenPipeError, ValidationError) as error:
         said = [text.strip() for text in log.read_text(encoding="utf-8", errors="replace").splitlines() if text.strip()]
-        raise SmokeError("the worker ended without an answer", where=WORKER, measured=said[-1] if said else "an empty log", expected="rows", hint=f"full log: {log}") from error
+        raise SmokeError("the worker ended without an answer", where=WORKER, measured=_telling(said), expected="rows", hint=f"full log: {log}") from error
+
+
+def _telling(said: list[str]) -> str:
+    """The line of the log that says why: our own error's first, else the last, which ends a traceback."""
+    own = [line for line in said if line.startswith(OWN_ERROR)]
+    return own[-1] if own else said[-1] if said else "an empty log"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -39,7 +39,7 @@ def main() -> int:
                 ask, start = Ask.model_validate_json(line), time.perf_counter_ns()
                 _answer(answers.write, answers.flush, Rows(rows=tuple(row(name, ids, generate, gamma, start) for name, ids in ask.requests)))
     except SpecConvertError as error:
-        sys.stderr.write(f"{error}\n{error.hint}\n")
+        sys.stderr.write(f"error {error.code}: {error}\n{error.hint}\n")
         return 1
     return 0
 

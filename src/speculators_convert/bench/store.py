@@ -19,7 +19,8 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from speculators_convert.bench import analysis, rows
-from speculators_convert.bench_result import BenchManifest, BenchPlan, BenchReport, RequestRow, ServerEntry, ServerRun, Step
+from speculators_convert.bench.plan import order
+from speculators_convert.bench_result import PLAIN, BenchManifest, BenchPlan, BenchReport, RequestRow, ServerEntry, ServerRun, Step
 from speculators_convert.errors import RefusedError, SmokeError, SourceError, UsageError, WriteError
 from speculators_convert.model import JsonValue, Model, canonical_json, pretty_json, sha256_hex
 from speculators_convert.workloads.base import Workload
@@ -44,7 +45,7 @@ def open_folder(folder: Path, plan: BenchPlan, workload: Workload) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / PLAN).exists():
-            if any(folder.iterdir()):
+            if any(item.name not in (WORKLOAD, f".{WORKLOAD}.tmp", f".{PLAN}.tmp") for item in folder.iterdir()):
                 raise UsageError("the folder is not empty and holds no run", where=str(folder), hint="pass a new folder")
             _write(folder / WORKLOAD, b"".join(workload.lines()))
             _write(folder / PLAN, _bytes(plan))
@@ -55,6 +56,7 @@ def open_folder(folder: Path, plan: BenchPlan, workload: Workload) -> None:
         name, theirs, ours = _difference(there.model_dump(mode="json"), plan.model_dump(mode="json"))
         hint = "pass another --out, or the options of the run that is there"
         raise UsageError(f"the folder holds a run under another plan: {name} differs", where=str(folder / PLAN), measured=theirs, expected=ours, hint=hint)
+    _demand(sha256_hex(_data(folder / WORKLOAD)), plan.workload.digest, folder / WORKLOAD)
 
 
 def _difference(theirs: dict[str, JsonValue], ours: dict[str, JsonValue], prefix: str = "") -> tuple[str, str, str]:
@@ -82,8 +84,9 @@ def locked(folder: Path) -> Iterator[None]:
 def part(folder: Path, step: Step) -> Path:
     """A new empty folder in which the server of `step` runs."""
     path = folder / SERVERS / f".{_name(step)}.part"
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir(parents=True)
+    with _writing(path):
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True)
     return path
 
 
@@ -93,7 +96,8 @@ def keep(folder: Path, working: Path, run: ServerRun, measured: Sequence[Request
     _write(working / ROWS, data)
     record = run.model_copy(update={"rows_sha256": sha256_hex(data), "log_sha256": sha256_hex((working / LOG).read_bytes())})
     _write(working / RECORD, _bytes(record))
-    working.rename(folder / SERVERS / _name(run.step))
+    with _writing(folder / SERVERS / _name(run.step)):
+        working.rename(folder / SERVERS / _name(run.step))
 
 
 def rows_bytes(measured: Sequence[RequestRow]) -> bytes:
@@ -143,10 +147,14 @@ def analyze(folder: Path) -> BenchReport:
     plan = _read(folder / PLAN, BenchPlan)
     _demand(sha256_hex(_data(folder / PLAN)), stated.plan_sha256, folder / PLAN)
     _demand(sha256_hex(_data(folder / WORKLOAD)), stated.workload_sha256, folder / WORKLOAD)
+    _demand(stated.workload_sha256, plan.workload.digest, folder / WORKLOAD)
+    _demand_sound(plan, folder / PLAN)
     servers = finished(folder, plan)
     missing = [step.index for step in plan.steps if step.index not in servers]
     if missing:
         raise RefusedError("servers are missing", where=str(folder / SERVERS), measured=f"{len(servers)} of {len(plan.steps)}", expected="all of the plan")
+    if len(stated.servers) != len(servers):
+        raise RefusedError("the manifest does not name the plan's servers", where=str(folder / MANIFEST), measured=len(stated.servers), expected=len(servers))
     for entry, server in zip(stated.servers, servers.values(), strict=True):
         if entry != _entry(server):
             raise RefusedError("a server's digests are not the manifest's", where=server.folder, measured=str(_entry(server)), expected=str(entry))
@@ -188,6 +196,8 @@ def _demand(measured: str, expected: str, path: Path) -> None:
 
 def _data(path: Path) -> bytes:
     try:
+        if path.exists() and not path.is_file():
+            raise SourceError("not a regular file", where=str(path), expected="a file that bench wrote")
         return path.read_bytes()
     except OSError as error:
         raise SourceError(f"cannot read a file of the run ({error.strerror})", where=str(path), hint="is this the --out folder of a finished bench?") from error
@@ -208,8 +218,28 @@ def _parse(data: bytes, path: Path, model: type[_M]) -> _M:
 def _write(path: Path, data: bytes) -> None:
     """Whole or not at all, and on the disk."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    with _writing(path):
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """`WriteError` for what the file system refuses; finished servers stay."""
+    try:
+        yield
+    except OSError as error:
+        hint = "free some space or repair the folder, and call again: finished servers are kept"
+        raise WriteError(f"cannot write the run's folder ({error.strerror})", where=str(path), hint=hint) from error
+
+
+def _demand_sound(plan: BenchPlan, path: Path) -> None:
+    """`RefusedError` unless arms, steps and requests are those of a plan that `plan.make` can have made."""
+    names = [arm.name for arm in plan.arms]
+    sound = names[:1] == [PLAIN] and len(names) > 1 and plan.repeats >= 1 and plan.workload.requests >= 1 and len(plan.steps) == len(names) * plan.repeats
+    if not sound or plan.steps != order(names, plan.repeats):
+        expected = f"{plan.repeats} of each of {', '.join(names)}"
+        raise RefusedError("arms and servers are not those of one plan", where=str(path), measured=f"{len(plan.steps)} servers", expected=expected)

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from speculators_convert.cli import output
-from speculators_convert.cli.options import Format, OutputFormat, Set, parse_settings
+from speculators_convert.cli.options import Format, OutputFormat, Set, checked, parse_settings
+from speculators_convert.cli.signals import ended_by_signals
 from speculators_convert.errors import UsageError
 
 
@@ -49,18 +50,21 @@ def register(app: typer.Typer) -> None:
         from speculators_convert.bench_result import BenchOptions
 
         if len(references) == 2 and references[0] == "analyze":
+            output.demand_outside(Path(references[1]), html, png)
             output.bench(api.bench_analyze(Path(references[1])), output_format, html, png)
             return
         if len(references) != 1 or references == ["analyze"]:
             raise UsageError("bench takes one draft, or the word analyze and a folder", measured=" ".join(references), expected="bench REF --out DIR, or bench analyze DIR")
         if out is None:
             raise UsageError("a run needs a folder for its rows", where="--out", expected="--out DIR")
-        options = BenchOptions(
+        options = checked(
+            BenchOptions,
             target=target, engine=engine, workload=workload, topic_limit=topic_limit, output_tokens=output_tokens, concurrency=tuple(concurrency or [1]), repeats=repeats,
             warm_up=warm_up, also=tuple(_named(text) for text in also or ()), stock=tuple(stock or ()), side_by_side=side_by_side, mode=mode, tp=tp, dtype=dtype, device=device,
             attention_backend=attention, draft_attention_backend=draft_attention, server_words=tuple(server_words or ()), timeout_seconds=timeout, budget_seconds=budget,
         )  # fmt: skip
-        with output.progress() as progress:
+        output.demand_outside(out, html, png)
+        with ended_by_signals(), output.progress() as progress:
             report = api.bench(references[0], out, options=options, settings=parse_settings(settings), progress=progress)
         output.bench(report, output_format, html, png)
 

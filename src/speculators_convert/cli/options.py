@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from speculators_convert.errors import UsageError
 from speculators_convert.model import Severity
 from speculators_convert.spec import Settings
+
+_Options = TypeVar("_Options", bound=BaseModel)
 
 
 class Format(StrEnum):
@@ -61,3 +63,13 @@ def parse_settings(pairs: Sequence[str] | None) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         raise UsageError(f"--set {first['loc'][0]}: {first['msg']}", measured=repr(first["input"])) from error
+
+
+def checked(kind: type[_Options], **values: object) -> _Options:
+    """Options of a command; `UsageError` names the first that has a value out of its range."""
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = "--" + str(first["loc"][0]).replace("_", "-") if first["loc"] else kind.__name__
+        raise UsageError("an option has no value that it can have", where=where, measured=repr(first["input"])[:80], expected=first["msg"]) from error

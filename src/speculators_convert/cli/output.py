@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from speculators_convert.cli.options import Format
-from speculators_convert.errors import WriteError
+from speculators_convert.errors import UsageError, WriteError
 from speculators_convert.model import Model, pretty_json, printable
 
 if TYPE_CHECKING:
@@ -150,6 +150,16 @@ def demand_place(*files: Path | None) -> None:
     for file in files:
         if file is not None and not file.parent.is_dir():
             raise WriteError("cannot write the file (No such file or directory)", where=str(file), hint="name a file in a folder that exists and that you may write to")
+
+
+def demand_outside(folder: Path, *files: Path | None) -> None:
+    """`UsageError` when a file would lie inside `folder`, whose files are not to be replaced, or two would be one."""
+    named = [file.resolve() for file in files if file is not None]
+    for file in named:
+        if file.is_relative_to(folder.resolve()):
+            raise UsageError("the file would lie among those that it is about", where=str(file), expected=f"a place outside {folder}")
+    if len(set(named)) < len(named):
+        raise UsageError("two results cannot be one file", where=str(named[0]), expected="a name for each")
 
 
 def make_folder(folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from speculators_convert.cli import output
-from speculators_convert.cli.options import Format, OutputFormat, Set, parse_settings
+from speculators_convert.cli.options import Format, OutputFormat, Set, checked, parse_settings
 
 if TYPE_CHECKING:
     from speculators_convert.smoke_result import Nodes
@@ -87,20 +87,24 @@ def register(app: typer.Typer) -> None:
         """Prove a draft by running it: drafted greedy decoding against the target alone, token for token."""
         from speculators_convert.api import smoke
         from speculators_convert.cli.signals import ended_by_signals
+        from speculators_convert.smoke import pair
         from speculators_convert.smoke_result import ServerOptions, SmokeOptions
 
         folder = out if out is not None and out.suffix != ".json" else None
-        servers = ServerOptions(
+        servers = checked(
+            ServerOptions,
             attention_backend=attention_backend, draft_attention_backend=draft_attention_backend, words=tuple(server_arg or ()), concurrency=concurrency, control=control,
             sampling_temperature=temperature or 1.0,
             parallel=parallel, image=str(image) if image else None, nodes=_nodes(nnodes, node_rank, dist_init_addr), out=str(folder) if folder else None,
         )  # fmt: skip
 
-        options = SmokeOptions(
+        options = checked(
+            SmokeOptions,
             target=target, engine=engine, modes=tuple(modes.split(",")), prompts=prompts, max_new_tokens=max_new_tokens, dtype=dtype, floor=floor, expect=expect,
             tp=tp, batch_size=batch_size, temperature=temperature, seed=seed, device=device, timeout_seconds=timeout, servers=servers,
         )  # fmt: skip
         output.demand_place(page, None if folder else out)
+        output.demand_outside(Path(reference) if reference is not None and Path(reference).is_dir() else Path(pair.DRAFT), page, folder / RESULT_NAME if folder else out)
         if folder is not None:
             output.make_folder(folder)
         with ended_by_signals(), output.progress() as progress:

@@ -32,6 +32,8 @@ def prove(spec: DraftSpec, checkpoint: Checkpoint, source: Source, options: Smok
         raise UsageError("there is no such engine", where="--engine", measured=options.engine, expected="one of " + ", ".join(ENGINES))
     engine, why = pick_engine(options)
     options = options.model_copy(update={"engine": engine})
+    if engine == "reference" and (options.servers.image is not None or options.servers.nodes is not None):
+        raise UsageError("only SGLang takes an image or several machines", where="--image, --nnodes", measured=f"engine {engine} ({why})", expected="--engine sglang")
     own = checkpoint_digest(source, checkpoint)
     result = partial(SmokeResult, tool_version=__version__, checkpoint=own, engine=engine, engine_reason=why)
     try:

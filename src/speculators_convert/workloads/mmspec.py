@@ -53,6 +53,10 @@ def _item(value: dict[str, JsonValue], where: str, images: Path) -> Item:
 def _image(images: Path, name: str, where: str) -> Path:
     """The image's path: inside `images`, a file that is there."""
     path = images / safe_path(name)
-    if not path.is_file() or not path.resolve().is_relative_to(images.resolve()):
+    try:
+        there = path.is_file() and path.resolve().is_relative_to(images.resolve())
+    except (OSError, ValueError):
+        there = False
+    if not there:
         raise SourceError("the image is not there", where=str(path), hint=f"{where} names it; copy images/ beside {FILE}")
     return path

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from speculators_convert.container import strict_json
 from speculators_convert.errors import SourceError, UsageError
 from speculators_convert.model import JsonValue
 from speculators_convert.smoke_result import Prompt
@@ -83,7 +83,7 @@ def _item(line: str, where: str, name: str) -> Item:
 
 def _object(line: str, where: str) -> dict[str, JsonValue]:
     try:
-        value = json.loads(line)
+        value = strict_json.loads(line.encode())
     except (ValueError, RecursionError) as error:
         raise UsageError(f"the line is not JSON ({error})", where=where) from error
     if not isinstance(value, dict):

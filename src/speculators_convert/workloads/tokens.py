@@ -61,7 +61,11 @@ class Encoder:
             return tuple(int(token) for token in self._tokenizer.encode(item.text, verbose=False))
         parts: JsonValue = [*([{"type": "image"}] if item.image else []), {"type": "text", "text": item.text}]
         content = parts if parted or item.image else item.text
-        text = self._tokenizer.apply_chat_template([{"role": "user", "content": content}], chat_template=template, tokenize=False, add_generation_prompt=True)
+        try:
+            text = self._tokenizer.apply_chat_template([{"role": "user", "content": content}], chat_template=template, tokenize=False, add_generation_prompt=True)
+        except Exception as error:
+            why = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+            raise UsageError(f"the target's chat template fails ({why})", where=str(self._folder), hint="mend chat_template, or give the prompts as input_ids") from error
         return tuple(int(token) for token in self._tokenizer.encode(text, add_special_tokens=False, verbose=False))
 
 

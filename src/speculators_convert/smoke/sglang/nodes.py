@@ -7,7 +7,9 @@ and an end mark. Ranks of the n-th server meet one port further for each server,
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
+import re
 import threading
 import time
 import urllib.error
@@ -23,6 +25,9 @@ from speculators_convert.smoke_result import Nodes
 
 POLL_SECONDS, LINGER_SECONDS, LOST_SECONDS = 0.5, 3.0, 20.0
 NOBODY, DONE = "", "done"
+MAX_PORT = 65_535 - 32
+"""Leaves room for a port of each server behind it."""
+_HOST = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def rendezvous(nodes: Nodes, index: int) -> str:
@@ -99,8 +104,11 @@ def _asked(nodes: Nodes, patience: float) -> str:
     while True:
         try:
             with urllib.request.urlopen(f"http://{nodes.address}/", timeout=5) as response:
-                return str(json.loads(response.read())["server"])
-        except (urllib.error.URLError, OSError, ValueError, KeyError) as error:
+                found = json.loads(response.read())["server"]
+                if not isinstance(found, str):
+                    raise TypeError("no name of a server")
+                return found
+        except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError, KeyError, TypeError) as error:
             if time.monotonic() > deadline:
                 raise SmokeError(f"machine 0 does not answer ({error})", where="--dist-init-addr", measured=nodes.address, hint="start machine 0 with the same address") from error
             time.sleep(POLL_SECONDS)
@@ -123,6 +131,6 @@ def _handler(leader: Leader) -> type[BaseHTTPRequestHandler]:
 
 def _split(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise SmokeError("this is not an address", where="--dist-init-addr", measured=address, expected="HOST:PORT")
+    if not _HOST.fullmatch(host) or not port.isdecimal() or not 0 < int(port) <= MAX_PORT:
+        raise SmokeError("this is not an address", where="--dist-init-addr", measured=address, expected=f"HOST:PORT, a name or an IPv4 address and a port up to {MAX_PORT}")
     return host, int(port)
