@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -213,3 +215,12 @@ def test_output_file_that_cannot_be_written(tmp_path: Path) -> None:
     outcome = spec_convert("smoke", FULL, "--target", TARGET, "--max-new-tokens", "4", "--out", tmp_path / "no" / "where.json")
     assert outcome.status == 3
     assert "cannot write" in outcome.stderr
+
+
+@pytest.mark.parametrize("words", [["inspect", str(FULL)], ["explain"], ["--version"]])
+def test_an_output_that_is_full_is_an_error_with_a_status(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-m", "speculators_convert", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 3
+    assert "cannot write the answer" in done.stderr
+    assert "Traceback" not in done.stderr

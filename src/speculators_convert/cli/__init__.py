@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -12,7 +13,7 @@ import typer
 
 from speculators_convert import exits
 from speculators_convert.cli import output
-from speculators_convert.errors import SpecConvertError
+from speculators_convert.errors import SpecConvertError, WriteError
 from speculators_convert.model import pretty_json
 from speculators_convert.version import __version__
 
@@ -33,6 +34,9 @@ _COMMANDS = {
     "verify-folders": "folders",
 }
 """Command to the module that registers it, in the order of the help."""
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def build(*commands: str) -> typer.Typer:
@@ -59,13 +63,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     named = given[:1] if given and given[0] in _COMMANDS else []
     try:
-        build(*named)(given, prog_name="spec-convert")
+        try:
+            build(*named)(given, prog_name="spec-convert")
+        finally:
+            sys.stdout.flush()
     except SpecConvertError as error:
         _emit_error(error, given)
         sys.exit(exits.status_of(error))
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(exits.PASS)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        _drop_output()
+        _emit_error(WriteError(f"cannot write the answer ({error.strerror})", where="standard output", hint="free some space, or name another place"), [])
+        sys.exit(exits.UNREADABLE)
+
+
+def _drop_output() -> None:
+    """What is still buffered has nowhere to go."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _emit_error(error: SpecConvertError, given: list[str]) -> None:
