@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from speculators_convert.errors import SmokeError, SourceError, UsageError
 from speculators_convert.serving.client import Answer
 from speculators_convert.serving.config import ServerConfig
-from speculators_convert.smoke.sglang import backend, claims, plan
+from speculators_convert.smoke.sglang import backend, claims, fleet, plan
 from speculators_convert.smoke.sglang.ask import Rows
 from speculators_convert.smoke.sglang.outputs import counts, drafted
 from speculators_convert.smoke.sglang.store import Store
@@ -154,6 +155,37 @@ def test_rows_are_found_wherever_the_server_ran_and_not_beside_other_versions(tm
     assert store.read(here, store.key(here, config(max_new_tokens=8), PROMPTS)) is None
     (tmp_path / "rows" / f"{here.name}.json").write_text("{")
     assert store.read(here, store.key(here, config(), PROMPTS)) is None
+
+
+@pytest.fixture
+def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program named nvidia-smi that lists two devices, the second one half taken."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho '0, X, 1, 9.0, 100000, 100000, GPU-a'\necho '1, X, 1, 9.0, 100000, 50000, GPU-b'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_servers_of_one_rank_take_turns_on_the_gpus_and_wider_ones_see_all() -> None:
+    places = fleet.Places(config(), 2)
+    with places.taken(SERVER) as first, places.taken(SERVER) as second:
+        assert {first.gpus, second.gpus} == {(0,), (1,)}
+        with places.taken(SERVER.model_copy(update={"tp": 2})) as wide:
+            assert wide.gpus is None
+    with places.taken(SERVER) as third:
+        assert third.gpus in {(0,), (1,)}
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_servers_at_once_are_bounded_by_the_fuller_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1000)
+    need = fleet._need_bytes(SERVER)
+    each = int(fleet.USABLE_SHARE * 50_000 * 1024**2 / need)
+    assert fleet.at_once([SERVER] * 100, config()) == 2 * each
+    assert fleet.at_once([SERVER] * 3, config()) == 3
+    assert fleet.at_once([SERVER] * 100, config(servers=ServerOptions(parallel=5))) == 5
 
 
 def test_pool_holds_the_longest_requests_together() -> None:
