@@ -12,7 +12,9 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-COMMAND = "chrt -i 0 nice -n 19 python fuzz/run.py --target=TARGET -max_total_time=SECONDS -print_final_stats=1 -rss_limit_mb=1024 -timeout=60 -max_len=4096 FOUND fuzz/corpus/TARGET"
+COMMAND = (
+    "chrt -i 0 nice -n 19 python fuzz/run.py --target=TARGET -max_total_time=SECONDS -print_final_stats=1 -rss_limit_mb=1024 -timeout=60 -max_len=4096 FOUND fuzz/corpus/TARGET"
+)
 PACKAGES = ("atheris", "numpy", "pydantic", "rich", "safetensors")
 
 

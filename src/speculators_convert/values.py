@@ -193,10 +193,11 @@ def _tensor_values(source: Source, name: str, location: Location, chunk_bytes: i
 
 
 def _as_float(values: NDArray[Any], dtype: str) -> NDArray[np.float64]:
-    if dtype == "BF16":
-        return (values.astype("<u4") << 16).view("<f4").astype(np.float64)
-    if dtype in ("F16", "F32", "F64"):
-        return values.view({"F16": "<f2", "F32": "<f4", "F64": "<f8"}[dtype]).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN is one more value that is not finite
+        if dtype == "BF16":
+            return (values.astype("<u4") << 16).view("<f4").astype(np.float64)
+        if dtype in ("F16", "F32", "F64"):
+            return values.view({"F16": "<f2", "F32": "<f4", "F64": "<f8"}[dtype]).astype(np.float64)
     return _eight_bit(values, exponent_bits=4 if dtype == "F8_E4M3" else 5)
 
 

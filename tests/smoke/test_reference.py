@@ -133,6 +133,6 @@ def test_first_difference(drafted: list[int], plain: list[int], first: int | Non
 
 
 def test_importing_the_package_and_the_back_end_does_not_import_torch() -> None:
-    names = ", ".join(f"speculators_convert.smoke.{name}" for name in ("reference", "prompts", "pair"))
+    names = ", ".join(f"speculators_convert.{name}" for name in ("smoke.reference", "smoke.pair", "smoke.sglang.backend", "workloads.prompt_file", "serving.process"))
     code = f"import sys, {names}; assert not {{'torch', 'transformers'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

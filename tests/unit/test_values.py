@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from speculators_convert.checkpoint import Location, collect
@@ -32,6 +32,7 @@ def as_bf16(values: Any) -> bytes:
     return (np.asarray(values, "<f4").view("<u4") >> 16).astype("<u2").tobytes()
 
 
+@example(bits=[0x7F81], chunk=1)  # a signalling NaN
 @given(bits=st.lists(st.integers(0, 0xFFFF), min_size=1, max_size=200), chunk=st.integers(1, 64))
 def test_not_finite_in_bf16_as_numpy_sees_it(bits: list[int], chunk: int) -> None:
     array = np.array(bits, "<u2")
