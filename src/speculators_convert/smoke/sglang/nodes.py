@@ -23,7 +23,7 @@ from speculators_convert.serving.config import ServerConfig
 from speculators_convert.serving.process import Live, running
 from speculators_convert.smoke_result import Nodes
 
-POLL_SECONDS, LINGER_SECONDS, LOST_SECONDS = 0.5, 3.0, 20.0
+POLL_SECONDS, LINGER_SECONDS, LOST_SECONDS = 0.5, 8.0, 20.0
 NOBODY, DONE = "", "done"
 MAX_PORT = 65_535 - 32
 """Leaves room for a port of each server behind it."""
@@ -80,26 +80,26 @@ def follow(nodes: Nodes, servers: Sequence[ServerConfig], logs: Path, timeout: f
     """Run this machine's part of each server that machine 0 names, and return their names. `SmokeError` when machine 0 is not there."""
     by_name, served, live = {server.name: server for server in servers}, list[str](), Live()
     try:
-        while (name := _asked(nodes, timeout if not served else LOST_SECONDS)) != DONE:
+        while (name := _asked(nodes, LOST_SECONDS, lost=DONE) if served else _asked(nodes, timeout)) != DONE:
             if name == NOBODY:
                 time.sleep(POLL_SECONDS)
                 continue
             if name not in by_name:
                 raise SmokeError("machine 0 runs a server that this machine does not plan", where=nodes.address, measured=name, hint="give both the same options")
             with contextlib.suppress(SmokeError), running(by_name[name], logs / f"{name}.log", timeout=timeout, live=live) as up:
-                while _asked(nodes, LOST_SECONDS) == name:
+                while _asked(nodes, LOST_SECONDS, lost=DONE) == name:
                     up.check()  # a part that ended is machine 0's to report: it sees the whole server fail
                     time.sleep(POLL_SECONDS)
             served.append(name)
-            while _asked(nodes, LOST_SECONDS) == name:
+            while _asked(nodes, LOST_SECONDS, lost=DONE) == name:
                 time.sleep(POLL_SECONDS)
     finally:
         live.end()
     return served
 
 
-def _asked(nodes: Nodes, patience: float) -> str:
-    """What machine 0 says; the end mark when she was there and is gone for `patience` seconds."""
+def _asked(nodes: Nodes, patience: float, lost: str | None = None) -> str:
+    """What machine 0 says; `lost`, or `SmokeError` without it, when she has not answered for `patience` seconds. A machine 0 that was there and is gone has ended."""
     deadline = time.monotonic() + patience
     while True:
         try:
@@ -109,6 +109,8 @@ def _asked(nodes: Nodes, patience: float) -> str:
                     raise TypeError("no name of a server")
                 return found
         except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError, KeyError, TypeError) as error:
+            if time.monotonic() > deadline and lost is not None:
+                return lost
             if time.monotonic() > deadline:
                 raise SmokeError(f"machine 0 does not answer ({error})", where="--dist-init-addr", measured=nodes.address, hint="start machine 0 with the same address") from error
             time.sleep(POLL_SECONDS)
