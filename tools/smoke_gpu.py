@@ -32,7 +32,7 @@ from speculators_convert import api
 from speculators_convert.cli.signals import ended_by_signals
 from speculators_convert.engines.rules import Ruling
 from speculators_convert.serving import backends, devices
-from speculators_convert.spec import Anchor, AttentionKind, DraftSpec
+from speculators_convert.spec import Anchor, DraftSpec
 from speculators_convert.workloads import load
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -147,7 +147,7 @@ def _controlled(capability: str, gpus: int) -> Iterator[Case]:
 def _facts(draft: str) -> tuple[bool, bool]:
     """Bonus anchor, sliding layers."""
     spec = api.look(str(TRAINED / draft)).spec
-    return spec.anchor is Anchor.BONUS, AttentionKind.SLIDING in (spec.layer_types or ())
+    return spec.anchor is Anchor.BONUS, spec.slides
 
 
 def _against(capability: str, name: str, case: backends.Case) -> str | None:

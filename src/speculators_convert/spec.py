@@ -158,6 +158,11 @@ class DraftSpec(Model):
     evidence: tuple[Evidence, ...] = ()
 
     @property
+    def slides(self) -> bool:
+        """Some layer sees a window of the context only."""
+        return AttentionKind.SLIDING in (self.layer_types or ())
+
+    @property
     def reduced_vocabulary(self) -> bool:
         """The draft predicts over a subset of the target's tokens."""
         return self.draft_vocab_size is not None and self.draft_vocab_size != self.target_vocab_size

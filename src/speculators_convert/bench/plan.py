@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 
 from speculators_convert.bench_result import PLAIN, Arm, BenchOptions, BenchPlan, SkippedRequest, Step, WorkloadRecord
 from speculators_convert.errors import UsageError
 from speculators_convert.model import canonical_json, sha256_hex
 from speculators_convert.serving.devices import gpus
+from speculators_convert.serving.versions import installed
 from speculators_convert.smoke_result import CheckpointDigest
 from speculators_convert.version import __version__
 from speculators_convert.workloads.base import Workload
@@ -61,11 +61,7 @@ def package_digest() -> str:
 def environment() -> dict[str, str]:
     """Versions, devices and variables that a result depends on."""
     found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors"}
-    for name in DISTRIBUTIONS:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+    found |= installed(DISTRIBUTIONS)
     for gpu in gpus():
         found[f"gpu {gpu.index}"] = f"{gpu.name}, driver {gpu.driver}, capability {gpu.capability}, {gpu.total_bytes} bytes"
     steering = {name: value for name, value in os.environ.items() if name.startswith(VARIABLES)}

@@ -13,11 +13,10 @@ from speculators_convert.bench_result import BenchOptions, BenchPlan, RequestRow
 from speculators_convert.serving import devices
 from speculators_convert.serving.client import Client
 from speculators_convert.serving.command import variables
-from speculators_convert.serving.config import PLUGIN_VARIABLE, ServerConfig
+from speculators_convert.serving.config import PLUGIN_NAME, PLUGIN_VARIABLE, ServerConfig
 from speculators_convert.serving.process import Live, Running, require_sglang, running
 from speculators_convert.workloads.base import Request, Workload
 
-PLUGIN = "speculators_dspark"
 NO_PLUGIN = "none"
 """A name that no plugin has: SGLang loads those that are listed."""
 SPARE_TOKENS, MIN_POOL_TOKENS = 64, 4096
@@ -124,5 +123,5 @@ class SGLang:
 
 def _others(selected: str | None) -> str:
     """The plugins that are selected, without ours."""
-    kept = [name for name in (selected or "").split(",") if name and name != PLUGIN]
+    kept = [name for name in (selected or "").split(",") if name and name != PLUGIN_NAME]
     return ",".join(kept) or NO_PLUGIN

@@ -164,7 +164,7 @@ def window_stated(spec: DraftSpec) -> Iterator[Problem]:
     ## Reported in
     speculators#749, SGLang 0.5.23 (needs sliding_window)
     """
-    if AttentionKind.SLIDING in (spec.layer_types or ()) and spec.sliding_window is None:
+    if spec.slides and spec.sliding_window is None:
         yield Problem("sliding layers without a window", subject="sliding_window", measured="not stated", expected="a number of context tokens", file=CONFIG)
 
 
@@ -186,7 +186,7 @@ def window_switched_on(spec: DraftSpec, checkpoint: Checkpoint) -> Iterator[Prob
     table, pointer = backbone(checkpoint)
     if checkpoint.gguf or not str(table.get("model_type", "qwen3")).startswith("qwen3"):
         return
-    if AttentionKind.SLIDING in (spec.layer_types or ()) and spec.sliding_window is not None and table.get("use_sliding_window") is not True:
+    if spec.slides and spec.sliding_window is not None and table.get("use_sliding_window") is not True:
         yield Problem(
             "the sliding window is not switched on",
             subject="use_sliding_window",

@@ -7,17 +7,11 @@ from typing import Literal
 from pydantic import Field
 
 from speculators_convert.model import Model
+from speculators_convert.smoke_result import Nodes
 
 Role = Literal["drafted", "null draft", "plain"]
-PLUGIN_VARIABLE = "SGLANG_PLUGINS"
-
-
-class Nodes(Model):
-    """This machine's place among several that serve together."""
-
-    count: int = Field(ge=1)
-    rank: int = Field(ge=0)
-    address: str = Field(description="HOST:PORT of node 0, the same on all")
+PLUGIN_VARIABLE, PLUGIN_GROUP, PLUGIN_NAME = "SGLANG_PLUGINS", "sglang.srt.plugins", "speculators_dspark"
+"""Variable that selects plugins, and where this package's own is entered."""
 
 
 class ServerConfig(Model):

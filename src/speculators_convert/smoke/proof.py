@@ -16,7 +16,7 @@ from speculators_convert.smoke.compare import Progress
 from speculators_convert.smoke_result import Comparison, ModeResult, Prompt, ServerOptions, SmokeConfig, SmokeOptions, SmokeResult
 from speculators_convert.sources import LocalSource, Source, local_folder
 from speculators_convert.sources.hub import parse_reference
-from speculators_convert.spec import Anchor, AttentionKind, DraftSpec
+from speculators_convert.spec import Anchor, DraftSpec
 from speculators_convert.version import __version__
 from speculators_convert.workloads import Skipped
 from speculators_convert.workloads.prompt_file import read_prompts
@@ -142,8 +142,7 @@ def _with_backends(options: SmokeOptions, spec: DraftSpec, device: str) -> Serve
 
     gpus = devices.gpus() if device != "cpu" else ()
     capability = None if device == "cpu" else gpus[0].capability if gpus else "unknown"
-    sliding = AttentionKind.SLIDING in (spec.layer_types or ())
-    chosen = backends.choose(capability, bonus_anchor=spec.anchor is Anchor.BONUS, plugin_live=in_force(spec), sliding=sliding)
+    chosen = backends.choose(capability, bonus_anchor=spec.anchor is Anchor.BONUS, plugin_live=in_force(spec), sliding=spec.slides)
     found = options.servers
     return found.model_copy(update={"attention_backend": found.attention_backend or chosen.target, "draft_attention_backend": found.draft_attention_backend or chosen.draft})
 

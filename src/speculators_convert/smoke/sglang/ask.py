@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import mimetypes
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ AGAIN = 2
 """Prompts that are asked again after a flush, and after an abort."""
 ABORTED_TOKENS, ABORT_TRIES = 4096, 3
 IMAGE_TOKENS = 16
-Watch = Callable[[str], None]
 
 
 class Rows(Model):
@@ -38,38 +37,32 @@ class Rows(Model):
     image_answer: str | None = None
 
 
-def ask(server: Running, prompts: Sequence[Prompt], config: SmokeConfig, watch: Watch) -> Rows:
+def ask(server: Running, prompts: Sequence[Prompt], config: SmokeConfig) -> Rows:
     """All answers that the server's role is asked for; `ServerFailedError` when it fails on the way."""
     began, requests = time.monotonic(), [prompt.input_ids for prompt in prompts]
     tokens = config.max_new_tokens
     client, found = server.client, dict[str, Any]()
-    watch("greedy")
     with server.asked("answering greedy requests one after the other"):
         found["greedy"] = tuple(answer for request in requests for answer in client.generate([request], tokens=tokens, ignore_eos=False))
-    watch("batched")
     with server.asked("answering several requests at once"):
         found["batched"] = tuple(client.generate(requests, tokens=plan.limits(tokens, len(requests)), ignore_eos=False))
     if server.config.role == plan.DRAFTED and not server.config.deterministic:
-        found |= _more(server, requests, config, watch)
+        found |= _more(server, requests, config)
     return Rows(record=_record(server, time.monotonic() - began), **found)
 
 
-def _more(server: Running, requests: Sequence[tuple[int, ...]], config: SmokeConfig, watch: Watch) -> dict[str, Any]:
+def _more(server: Running, requests: Sequence[tuple[int, ...]], config: SmokeConfig) -> dict[str, Any]:
     """Sampled requests, a flush, an abort, an image."""
     client, tokens, again, found = server.client, config.max_new_tokens, requests[:AGAIN], dict[str, Any]()
-    watch("sampled")
     with server.asked("answering sampled requests"):
         found["sampled"] = tuple(client.generate(requests, tokens=tokens, temperature=config.servers.sampling_temperature, ignore_eos=False))
-    watch("flush")
     with server.asked("answering after /flush_cache"):
         client.flush_cache()
         found["flushed"] = tuple(answer for request in again for answer in client.generate([request], tokens=tokens, ignore_eos=False))
-    watch("abort")
     with server.asked("answering after an aborted request"):
         found["abort_finish"] = _abort(server, min(requests, key=len))
         found["after_abort"] = tuple(answer for request in again for answer in client.generate([request], tokens=tokens, ignore_eos=False))
     if config.servers.image is not None:
-        watch("image")
         with server.asked("answering a question about an image"):
             found["image_answer"] = client.chat([about(Path(config.servers.image))], tokens=IMAGE_TOKENS)
     return found

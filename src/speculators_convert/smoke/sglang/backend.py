@@ -5,24 +5,24 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 
 from speculators_convert.errors import SmokeError, UsageError
 from speculators_convert.serving import backends, devices
 from speculators_convert.serving.config import ServerConfig
 from speculators_convert.serving.process import ServerFailedError, require_sglang, telling
+from speculators_convert.serving.versions import installed
 from speculators_convert.smoke.compare import Progress
 from speculators_convert.smoke.equivalence import TOLERANCE_STEPS
 from speculators_convert.smoke.null_draft import write_null_draft
 from speculators_convert.smoke.sglang import claims, fleet, nodes, plan
-from speculators_convert.smoke.sglang.ask import Rows, about
+from speculators_convert.smoke.sglang.ask import about
 from speculators_convert.smoke.sglang.store import Store
-from speculators_convert.smoke_result import Comparison, EngineRun, Equivalence, ModeResult, Nodes, Prompt, Sampled, SmokeConfig
+from speculators_convert.smoke_result import Comparison, EngineRun, Nodes, Prompt, SmokeConfig
 from speculators_convert.sources import LocalSource, Source, local_folder
-from speculators_convert.spec import Anchor, AttentionKind, DraftSpec, known
+from speculators_convert.spec import Anchor, DraftSpec, known
 from speculators_convert.workloads.tokens import max_positions
 
 MODES = ("eager", "graph")
@@ -46,78 +46,51 @@ def run(config: SmokeConfig, spec: DraftSpec, source: Source, target: Path, prom
     require_sglang()
     _demand(config)
     _demand_prompts(prompts, spec, target, config.max_new_tokens)
-    gamma = known(spec.gamma, "gamma")
+    gamma, around = known(spec.gamma, "gamma"), environment(config)
     with _folder(config) as folder:
-        store = Store(folder, digests, {**environment(config), **telling(os.environ)})
+        store = Store(folder, digests, {**around, **telling(os.environ)})
         null = _null_draft(config, spec, source, target, folder, digests)
         served = _with_long_context(prompts, spec, target, config)
         config = _with_company(config, len(served))
         servers = plan.servers(config, plan.Folders(str(target), str(_draft_folder(source)), str(null) if null else None, _null_backend(config, spec)), gamma, served)
         if config.servers.nodes is not None and config.servers.nodes.rank > 0:
-            return _follow(config, config.servers.nodes, servers, store)
+            return _follow(config.servers.nodes, servers, store, config.timeout_seconds, around)
         outcome = fleet.run(servers, config, served, store, progress)
-        found = _Judged(config, spec, gamma, served, servers, outcome.rows)
-        found.failures(outcome.failures)
+        records = tuple(outcome.rows[server.name].record for server in servers if server.name in outcome.rows)
         if outcome.failures:
             (folder / KEEP).touch()
-        else:
-            found.judge(source, target, progress)
+            return EngineRun(modes=(), environment=around, comparisons=tuple(map(_failed, outcome.failures)), equivalence=(), servers=records)
+    from speculators_convert.smoke.sglang.judge import Judge  # noqa: PLC0415
+
+    judge = Judge(config, gamma, served, servers, outcome.rows)
+    reference = judge.reference(spec, source, target, progress)
     return EngineRun(
-        modes=tuple(found.modes),
-        environment={**environment(config), **found.environment},
-        comparisons=tuple(found.comparisons),
-        equivalence=tuple(found.equivalence),
-        sampled=tuple(found.sampled),
-        servers=tuple(outcome.rows[server.name].record for server in servers if server.name in outcome.rows),
+        modes=tuple(judge.modes),
+        environment={**around, "reference engine": f"not run: {reference}"} if isinstance(reference, str) else around,
+        comparisons=(*(claims.serves(server, outcome.rows[server.name]) for server in servers), *judge.comparisons),
+        equivalence=tuple(judge.equivalence),
+        sampled=tuple(judge.sampled),
+        servers=records,
     )
 
 
-def _follow(config: SmokeConfig, place: Nodes, servers: Sequence[ServerConfig], store: Store) -> EngineRun:
+def _follow(place: Nodes, servers: Sequence[ServerConfig], store: Store, timeout: float, around: dict[str, str]) -> EngineRun:
     """This machine's part of a run that machine 0 asks and judges."""
-    served = nodes.follow(place, [server for server in servers if server.nodes is not None], store.folder / "logs", config.timeout_seconds)
-    claim = Comparison(
-        name=f"machine {place.rank}: served with machine 0, which asks and judges", holds=bool(served), measured=", ".join(served) or "nothing", expected="1 or more servers"
-    )
-    return EngineRun(modes=(), environment=environment(config), comparisons=(claim,), equivalence=())
+    served = nodes.follow(place, [server for server in servers if server.nodes is not None], store.folder / "logs", timeout)
+    name = f"machine {place.rank}: served with machine 0, which asks and judges"
+    claim = Comparison(name=name, holds=bool(served), measured=", ".join(served) or "nothing", expected="1 or more servers")
+    return EngineRun(modes=(), environment=around, comparisons=(claim,), equivalence=())
 
 
-class _Judged:
-    """The claims of one run, collected."""
-
-    def __init__(self, config: SmokeConfig, spec: DraftSpec, gamma: int, prompts: Sequence[Prompt], servers: Sequence[ServerConfig], rows: Mapping[str, Rows]) -> None:
-        self._config, self._spec, self._gamma, self._prompts, self._servers, self._rows = config, spec, gamma, prompts, servers, rows
-        self.modes, self.comparisons, self.equivalence, self.sampled = list[ModeResult](), list[Comparison](), list[Equivalence](), list[Sampled]()
-        self.environment = dict[str, str]()
-
-    def failures(self, failed: Sequence[ServerFailedError]) -> None:
-        """A server that failed is a claim that does not hold."""
-        for error in failed:
-            measured = "; ".join(text for text in (error.what, error.hint) if text)
-            self.comparisons.append(Comparison(name=f"{error.where}: loads and answers", holds=False, measured=measured, expected="a server that loads and answers"))
-
-    def judge(self, source: Source, target: Path, progress: Progress) -> None:
-        """All claims of servers that all answered."""
-        from speculators_convert.smoke.sglang.judge import Judge  # noqa: PLC0415
-
-        self.comparisons += [claims.serves(server, self._rows[server.name]) for server in self._servers]
-        judge = Judge(self._config, self._gamma, self._prompts, self._servers, self._rows)
-        reference = judge.reference(self._spec, source, target, progress)
-        if isinstance(reference, str):
-            self.environment["reference engine"] = f"not run: {reference}"
-        self.modes += judge.modes
-        self.comparisons += judge.comparisons
-        self.equivalence += judge.equivalence
-        self.sampled += judge.sampled
+def _failed(error: ServerFailedError) -> Comparison:
+    """A server that failed is a claim that does not hold."""
+    measured = "; ".join(text for text in (error.what, error.hint) if text)
+    return Comparison(name=f"{error.where}: loads and answers", holds=False, measured=measured, expected="a server that loads and answers")
 
 
 def environment(config: SmokeConfig) -> dict[str, str]:
     """Versions, and the GPU with its driver."""
-    found = {}
-    for name in _DISTRIBUTIONS:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+    found = installed(_DISTRIBUTIONS)
     gpus = devices.gpus() if config.device != "cpu" else ()
     if gpus:
         found |= {"gpu": ", ".join(sorted({gpu.name for gpu in gpus})), "gpus": str(len(gpus)), "driver": gpus[0].driver, "compute capability": gpus[0].capability}
@@ -209,7 +182,7 @@ def _draft_folder(source: Source) -> Path:
 
 def _with_long_context(prompts: Sequence[Prompt], spec: DraftSpec, target: Path, config: SmokeConfig) -> tuple[Prompt, ...]:
     """The prompts, and for a draft with sliding layers one that goes past the window where none does: others strung together."""
-    window = spec.sliding_window if AttentionKind.SLIDING in (spec.layer_types or ()) else None
+    window = spec.sliding_window if spec.slides else None
     room = (max_positions(target) or UNBOUNDED) - config.max_new_tokens - 2 * known(spec.query_slots, "block_size")
     if window is None or any(len(prompt.input_ids) > window for prompt in prompts) or room <= window:
         return tuple(prompts)

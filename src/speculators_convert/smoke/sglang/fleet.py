@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from threading import Lock
 
@@ -50,7 +49,7 @@ def _run(servers: Sequence[ServerConfig], config: SmokeConfig, prompts: Sequence
             pending.append(server)
         else:
             rows[server.name] = kept
-            said.done(server, "kept")
+            said.done()
     waiting, number = dict[Future[Rows], ServerConfig](), at_once(pending, config)
     share = Shared(config, prompts, store, live, said, leader, Places(config, number))
     with ThreadPoolExecutor(number) as pool:
@@ -72,17 +71,16 @@ def _run(servers: Sequence[ServerConfig], config: SmokeConfig, prompts: Sequence
 
 
 def _one(server: ServerConfig, share: Shared) -> Rows:
-    share.said.now(server, "starting")
     config, store = share.config, share.store
     try:
         with share.places.taken(server) as placed, share.leader.runs(placed), running(placed, store.log(server), timeout=config.timeout_seconds, live=share.live) as up:
-            rows = ask(up, share.prompts, config, partial(share.said.now, server))
+            rows = ask(up, share.prompts, config)
     except ServerFailedError:
         if server.role == DRAFTED:
             share.live.close()
         raise
     store.write(server, store.key(server, config, share.prompts), rows)
-    share.said.done(server, "done")
+    share.said.done()
     return rows
 
 
@@ -92,7 +90,7 @@ def _collect(future: Future[Rows], server: ServerConfig, rows: dict[str, Rows]) 
     except ServerFailedError as error:
         return error
     except NotStartedError:
-        return None
+        pass  # no server starts after a drafted one failed
     return None
 
 
@@ -159,13 +157,9 @@ class _Said:
 
     def __init__(self, progress: Progress, total: int) -> None:
         self._progress, self._total, self._finished, self._lock = progress, total, 0, Lock()
+        progress(0, total, "servers")
 
-    def now(self, server: ServerConfig, what: str) -> None:
-        del server, what
-        with self._lock:
-            self._progress(self._finished, self._total, "servers")
-
-    def done(self, server: ServerConfig, what: str) -> None:
+    def done(self) -> None:
         with self._lock:
             self._finished += 1
-        self.now(server, what)
+            self._progress(self._finished, self._total, "servers")

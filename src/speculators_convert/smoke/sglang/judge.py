@@ -16,7 +16,7 @@ from speculators_convert.smoke.sglang.outputs import drafted
 from speculators_convert.smoke.sglang.server_splits import classify
 from speculators_convert.smoke_result import Comparison, Equivalence, ModeResult, Prompt, Sampled, SmokeConfig
 from speculators_convert.sources import Source
-from speculators_convert.spec import AttentionKind, DraftSpec
+from speculators_convert.spec import DraftSpec
 from speculators_convert.workloads.tokens import max_positions
 
 
@@ -46,7 +46,7 @@ class Judge:
         self._control_splits(plain, engine)
         if self._config.dtype == "float32":
             self.comparisons += compare.equal_to_recorded([list(tokens) for tokens in claims.tokens(plain.greedy)], self._prompts)
-        window = spec.sliding_window if AttentionKind.SLIDING in (spec.layer_types or ()) else None
+        window = spec.sliding_window if spec.slides else None
         room = max_positions(target)
         windows = [window] if window is not None and (room is None or room > window) else []  # a window that no context can pass asks for nothing
         self.comparisons += claims.window(alone[0], [prompt.input_ids for prompt in self._prompts], windows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from speculators_convert.serving.config import Nodes, Role, ServerConfig
+from speculators_convert.serving.config import Role, ServerConfig
 from speculators_convert.smoke.sglang.nodes import rendezvous
 from speculators_convert.smoke_result import Prompt, SmokeConfig
 
@@ -51,7 +51,7 @@ def _over_nodes(config: SmokeConfig, index: int, server: ServerConfig) -> Server
     nodes = config.servers.nodes
     if nodes is None or server.tp % nodes.count:
         return server
-    return server.model_copy(update={"nodes": Nodes(count=nodes.count, rank=nodes.rank, address=rendezvous(nodes, index))})
+    return server.model_copy(update={"nodes": nodes.model_copy(update={"address": rendezvous(nodes, index)})})
 
 
 def has_deterministic_kernels(config: SmokeConfig) -> bool:
