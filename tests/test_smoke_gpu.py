@@ -41,7 +41,10 @@ def test_the_control_runs_with_each_fixture_and_two_ranks_where_there_are_two_gp
     one, two = (tool.cases("9.0", gpus)[0] for gpus in (1, 2))
     assert [case.draft for case in one if case.control and not case.mt_bench] == tool.DRAFTS
     kinds = {draft: "triton" if "sliding" in draft else "fa3" for draft in tool.DRAFTS}
-    assert [case.name for case in two if case.tp == 2] == [f"{draft}-plugin-{kind}-tp2" for draft, kind in kinds.items()]
+    ranks = [case.name for case in two if case.tp == 2]
+    assert ranks[:6] == ["bundled-pair-plugin-tp2", *(f"{draft}-plugin-{kind}-tp2" for draft, kind in kinds.items())]
+    assert sorted(name.rpartition("-stock-")[0] for name in ranks[6:]) == tool.DRAFTS
+    assert "tiny-bonus-reduced-vanilla-stock-fa3-tp2" not in ranks
     assert {case.name for case in two if case.tp == 1} == {case.name for case in one}
 
 
@@ -85,6 +88,31 @@ def test_results_become_evidence_that_checks_out_and_names_no_folder_of_this_mac
     assert [item for item in problems if "is not in the history" not in item] == []
     (folder / "smoke-one.json").write_text("{}")
     assert any("not the bytes that were recorded" in item for item in tool.evidence.problems(folder, datetime.now(tz=UTC).date()))
+
+
+def test_the_bundled_pair_runs_with_nothing_chosen_but_the_ranks(tool: ModuleType) -> None:
+    case = next(case for case in tool.cases("9.0", 2)[0] if case.draft == tool.PAIR)
+    assert tool.command(case, "draft", "target", "prompts", "out") == ["smoke", "--tp", "2", "--out", "out"]
+
+
+def test_rows_of_the_same_server_are_taken_from_a_finished_case(tool: ModuleType, tmp_path: Path) -> None:
+    """Ordinary decoding does not depend on the draft, one rank beside two is the case without ranks; what is unfinished or another target's is not taken."""
+    draft, bonus = "tiny-anchor-full-vanilla", "tiny-bonus-reduced-vanilla"
+    done, unfinished, long = f"{draft}-plugin-fa3", f"{bonus}-stock-fa3", f"mt-bench-{draft}-plugin-fa3"
+    for name, server in [(done, "plain-eager-tp1"), (done, "drafted-eager-tp1"), (unfinished, "plain-eager-tp1"), (long, "plain-eager-tp1")]:
+        for folder, file in (("rows", f"{server}.json"), ("logs", f"{server}.log")):
+            (tmp_path / name / folder).mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / folder / file).write_text(name)
+    for name in (done, long):
+        (tmp_path / name / "smoke-result.json").write_text("{}")
+    for case, expected in [
+        (tool.Case(bonus, "plugin", "fa3", "fa3"), {"plain-eager-tp1.json": done}),
+        (tool.Case(draft, "plugin", "fa3", "fa3", tp=2), {"drafted-eager-tp1.json": done}),
+        (tool.Case("tiny-sliding-causal", "plugin", "fa3", "fa3"), {}),
+    ]:
+        tool.share(case, tmp_path)
+        assert {path.name: path.read_text() for path in (tmp_path / case.name / "rows").glob("*")} == expected
+        assert {path.stem for path in (tmp_path / case.name / "logs").glob("*")} == {Path(name).stem for name in expected}
 
 
 @pytest.mark.parametrize("draft", ["tiny-anchor-full-vanilla", "tiny-sliding-noncausal"])

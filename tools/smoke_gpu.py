@@ -5,8 +5,10 @@
 Each case is one `spec-convert smoke --engine sglang`: a fixture, stock (as rewritten for it) or the plugin (as the library saved it),
 and a draft back end of those that the table of back ends has for the GPU. What the table knows to be wrong is not run, and named.
 The null-draft control runs with each fixture's first back end through the plugin, on MT-Bench over the pair of `tools/make_long_pair.py`,
-and, where there are two GPUs, with two ranks; the other cases compare with ordinary decoding and the reference engine only. Raw rows and logs stay in `build/smoke-gpu/NAME`;
-a case that was interrupted goes on where it stopped when the command is run again with the same NAME. Results go to
+and, where there are two GPUs, with two ranks; the other cases compare with ordinary decoding and the reference engine only. With two GPUs the pair
+that ships with the package is run first, as `spec-convert smoke --tp 2`. Raw rows and logs stay in `build/smoke-gpu/NAME`; rows that a case has in common with
+a finished one (ordinary decoding, one rank beside two) are taken from there. A case that was interrupted goes on where it stopped when the command
+is run again with the same NAME. Results go to
 `docs/evidence/NAME/smoke-CASE.json` with a manifest. Needs SGLang 0.5.23 and this package in the running Python.
 """
 
@@ -17,6 +19,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -32,6 +35,7 @@ from speculators_convert import api
 from speculators_convert.cli.signals import ended_by_signals
 from speculators_convert.engines.rules import Ruling
 from speculators_convert.serving import backends, devices
+from speculators_convert.smoke import pair
 from speculators_convert.spec import Anchor, DraftSpec
 from speculators_convert.workloads import load
 
@@ -42,6 +46,9 @@ WAYS = {"stock": "stock-only", "plugin": "speculators_dspark"}
 """SGLANG_PLUGINS of each way; no plugin has the first name, so SGLang is as without this package."""
 WANTED = ("triton", "fa3", "flashinfer")
 OUTPUT_TOKENS, TIMEOUT_SECONDS = 64, 420
+DEFAULT = "default"
+PAIR = "bundled-pair"
+"""Draft of the case that runs the pair of the package, with nothing chosen but the ranks."""
 STARTED: list[subprocess.Popen[bytes]] = []
 
 
@@ -59,7 +66,8 @@ class Case:
 
     @property
     def name(self) -> str:
-        return "-".join([*(["mt-bench"] if self.mt_bench else []), self.draft, self.way, self.draft_backend, *([f"tp{self.tp}"] if self.tp > 1 else [])])
+        backend = [] if self.draft_backend == DEFAULT else [self.draft_backend]
+        return "-".join([*(["mt-bench"] if self.mt_bench else []), self.draft, self.way, *backend, *([f"tp{self.tp}"] if self.tp > 1 else [])])
 
 
 def main() -> int:
@@ -140,8 +148,18 @@ def _controlled(capability: str, gpus: int) -> Iterator[Case]:
         plain.append(Case(draft, "plugin", chosen.target, chosen.draft, control=True))
     yield from plain
     if gpus > 1:
+        yield Case(PAIR, "plugin", DEFAULT, DEFAULT, tp=2, control=True)
         yield from (replace(case, tp=2) for case in plain)
+        yield from _stock_ranks(capability)
     yield from (replace(case, mt_bench=True) for case in plain)
+
+
+def _stock_ranks(capability: str) -> Iterator[Case]:
+    """Two ranks without the plugin, each fixture as rewritten for it."""
+    for draft in DRAFTS:
+        bonus, sliding = _facts(draft)
+        chosen = backends.choose(capability, bonus_anchor=bonus, plugin_live=False, sliding=sliding)
+        yield Case(draft, "stock", chosen.target, chosen.draft, tp=2)
 
 
 def _facts(draft: str) -> tuple[bool, bool]:
@@ -165,6 +183,7 @@ def _run(case: Case, work: Path, stop: float) -> str:
         out.mkdir(parents=True, exist_ok=True)
         draft, target, prompts = _inputs(case, work)
         words = command(case, str(draft), str(target), str(prompts), str(out))
+        share(case, work)
         (out / "command.txt").write_text(f"SGLANG_PLUGINS={WAYS[case.way]} " + " ".join(["spec-convert", *words]) + "\n")
         with (out / "smoke.txt").open("w") as log:
             environ = {**os.environ, "SGLANG_PLUGINS": WAYS[case.way]}
@@ -182,6 +201,8 @@ def _run(case: Case, work: Path, stop: float) -> str:
 
 def command(case: Case, draft: str, target: str, prompts: str, out: str) -> list[str]:
     """Words of `spec-convert` for a case."""
+    if case.draft == PAIR:
+        return ["smoke", "--tp", str(case.tp), "--out", out]
     return [
         "smoke", draft, "--target", target, "--prompts", prompts, "--engine", "sglang", "--modes", "eager,graph", "--max-new-tokens", str(OUTPUT_TOKENS),
         "--attention-backend", case.target_backend, "--draft-attention-backend", case.draft_backend, "--timeout", str(TIMEOUT_SECONDS), "--out", out,
@@ -189,16 +210,38 @@ def command(case: Case, draft: str, target: str, prompts: str, out: str) -> list
     ]  # fmt: skip
 
 
+def share(case: Case, work: Path) -> None:
+    """Rows and logs that a finished case has of the same server; `smoke` takes rows only where they answer what it asks of the same bytes."""
+    own = work / case.name
+    for rows in sorted(work.glob("*/rows/*.json")):
+        there, name = rows.parents[1], rows.name
+        if not (own / "rows" / name).exists() and (there / "smoke-result.json").exists() and _same_server(case, there.name, rows.stem):
+            for folder, file in (("rows", name), ("logs", f"{rows.stem}.log")):
+                (own / folder).mkdir(parents=True, exist_ok=True)
+                if (there / folder / file).exists():
+                    shutil.copy2(there / folder / file, own / folder / file)
+
+
+def _same_server(case: Case, other: str, server: str) -> bool:
+    """Whether a server of the case `other` may be one of `case` too: ordinary decoding beside any draft, a drafted one beside the same draft."""
+    ranks = f"-tp{case.tp}" if case.tp > 1 else ""
+    if server.startswith("plain"):
+        return other.startswith("mt-bench") == case.mt_bench and ("sliding" in other) == ("sliding" in case.name) and other.endswith(ranks or case.draft_backend)
+    return other == case.name.removesuffix(ranks) and case.tp > 1
+
+
 def _inputs(case: Case, work: Path) -> tuple[Path, Path, Path]:
     """Draft, target and prompts; what is not a fixture is made once."""
     if case.mt_bench:
-        pair, prompts = work / "long-pair", work / "mt-bench.jsonl"
-        if not pair.exists():
-            subprocess.run([sys.executable, str(ROOT / "tools" / "make_long_pair.py"), str(pair)], check=True)
-            requests = load("mt-bench", pair / "tiny-target", output_tokens=OUTPUT_TOKENS, both_turns=True).requests
+        long, prompts = work / "long-pair", work / "mt-bench.jsonl"
+        if not long.exists():
+            subprocess.run([sys.executable, str(ROOT / "tools" / "make_long_pair.py"), str(long)], check=True)
+            requests = load("mt-bench", long / "tiny-target", output_tokens=OUTPUT_TOKENS, both_turns=True).requests
             prompts.write_text("".join(json.dumps({"input_ids": list(item.input_ids)}) + "\n" for item in requests))
-        return pair / case.draft, pair / "tiny-target", prompts
+        return long / case.draft, long / "tiny-target", prompts
     draft, target = TRAINED / case.draft, TRAINED / "tiny-target"
+    if case.draft == PAIR:
+        return pair.DRAFT, pair.TARGET, pair.PROMPTS
     return (draft if case.way == "plugin" else _rewritten(draft, target, work)), target, TRAINED / "prompts.jsonl"
 
 

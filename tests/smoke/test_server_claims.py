@@ -157,6 +157,14 @@ def test_rows_are_found_wherever_the_server_ran_and_not_beside_other_versions(tm
     assert store.read(here, store.key(here, config(), PROMPTS)) is None
 
 
+def test_ordinary_decoding_is_the_same_beside_any_draft_of_the_target(tmp_path: Path) -> None:
+    one, other = Store(tmp_path, ("a", "target"), {}), Store(tmp_path, ("b", "target"), {})
+    plain = SERVER.model_copy(update={"role": "plain", "draft": None})
+    assert one.key(plain, config(), PROMPTS) == other.key(plain, config(), PROMPTS) != Store(tmp_path, ("a", "c"), {}).key(plain, config(), PROMPTS)
+    drafted = SERVER.model_copy(update={"draft": "somewhere"})
+    assert one.key(drafted, config(), PROMPTS) != other.key(drafted, config(), PROMPTS)
+
+
 @pytest.fixture
 def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program named nvidia-smi that lists two devices, the second one half taken."""

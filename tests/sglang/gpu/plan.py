@@ -37,7 +37,7 @@ def slices(gpus: int = 1) -> list[Slice]:
     flash = [Slice(FLASH, BONUS, attention="fa3"), Slice(f"{BONUS}.eager.fa3", BONUS, graph=False, attention="fa3"), Slice(f"{GATED}.graph.fa3", GATED, attention="fa3")]
     flash.append(Slice(f"{SLIDING}.graph.fa3", SLIDING, attention="fa3"))
     stock = [Slice(STOCK, ANCHOR_FULL, plugin=False), Slice(STOCK_FLASH, BONUS, attention="fa3", plugin=False)]
-    ranks = [Slice(f"{draft}.graph.tp2", draft, tp=2) for draft in FIXTURES[:3]] + [Slice(f"{BONUS}.graph.tp2.split", BONUS, tp=2, split=True)]
+    ranks = [Slice(f"{draft}.graph.tp2", draft, tp=2) for draft in FIXTURES] + [Slice(f"{BONUS}.graph.tp2.split", BONUS, tp=2, split=True)]
     rounded = [Slice(f"{BONUS}.graph.fp8", BONUS, target="fp8"), Slice(f"{GATED}.graph.packed", GATED, target="packed")]
     return [*(ranks if gpus > 1 else []), *both, *flash, *stock, *rounded]
 

@@ -24,7 +24,7 @@ class Kept(Model):
 
 
 class Store:
-    """The folder of one run. `WriteError` when it cannot be written."""
+    """The folder of one run; `digests` are those of draft and target. `WriteError` when it cannot be written."""
 
     def __init__(self, folder: Path, digests: Sequence[str], surroundings: Mapping[str, str]) -> None:
         self.folder, self._digests, self._surroundings = folder, tuple(digests), dict(surroundings)
@@ -39,10 +39,11 @@ class Store:
         return self.folder / "logs" / f"{config.name}.log"
 
     def key(self, server: ServerConfig, config: SmokeConfig, prompts: Sequence[Prompt]) -> str:
-        """Digest of server, requests, checkpoints, versions and tool; where the models lie and which GPU it gets do not count."""
+        """Digest of server, requests, the checkpoints that it loads, versions and tool; where the models lie and which GPU it gets do not count."""
         asked = [config.max_new_tokens, config.servers.sampling_temperature, config.servers.image, [prompt.input_ids for prompt in prompts]]
         place = {"target": "", "draft": server.draft is not None, "gpus": None}
-        return sha256_hex(canonical_json([{**server.model_dump(mode="json"), **place}, asked, self._digests, self._surroundings, __version__]))
+        loaded = self._digests if server.draft is not None else self._digests[1:]
+        return sha256_hex(canonical_json([{**server.model_dump(mode="json"), **place}, asked, loaded, self._surroundings, __version__]))
 
     def read(self, server: ServerConfig, key: str) -> Rows | None:
         """Rows of an earlier run that asked the same of the same."""
