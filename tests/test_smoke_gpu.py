@@ -124,9 +124,23 @@ def test_stock_gets_a_rewritten_draft_and_the_plugin_the_librarys(draft: str, to
     assert (plugin, same) == (tool.TRAINED / draft, [target, prompts])
 
 
+@pytest.mark.parametrize("draft", ["tiny-anchor-full-vanilla", "tiny-anchor-reduced-gated", "tiny-sliding-causal"])
+def test_flashinfer_gets_heads_of_64_both_ways(draft: str, tool: ModuleType, tmp_path: Path) -> None:
+    for way in ("plugin", "stock"):
+        wide, target, prompts = tool._inputs(tool.Case(draft, way, "fa3", "flashinfer"), tmp_path)
+        assert (tool.api.look(str(wide)).spec.head_dim, json.loads((target / "config.json").read_text())["head_dim"]) == (64, 64)
+        plain, *_, same = tool._inputs(tool.Case(draft, way, "fa3", "triton"), tmp_path)
+        assert (tool.api.look(str(plain)).spec.head_dim, same) == (32, prompts)
+        assert tool._inputs(tool.Case(draft, way, "fa3", "flashinfer"), tmp_path) == (wide, target, prompts), "made once"
+    assert json.loads((wide / "config.json").read_text())["architectures"] == ["Qwen3DSparkModel"]
+
+
 @pytest.mark.engine
 def test_mt_bench_runs_whole_over_the_long_pair(tool: ModuleType, tmp_path: Path) -> None:
     draft, target, prompts = tool._inputs(tool.Case("tiny-sliding-causal", "plugin", "fa3", "fa3", mt_bench=True), tmp_path)
     assert len(prompts.read_text().splitlines()) == 160
     assert json.loads((target / "config.json").read_text())["max_position_embeddings"] == 4096
     assert draft.parent == target.parent
+    wide, target, same = tool._inputs(tool.Case("tiny-sliding-causal", "plugin", "flashinfer", "flashinfer", mt_bench=True), tmp_path)
+    config = json.loads((target / "config.json").read_text())
+    assert (config["head_dim"], config["max_position_embeddings"], wide.parent, same) == (64, 4096, target.parent, prompts)

@@ -1,4 +1,4 @@
-"""The trained pair with heads of 64: `python tools/make_wide_pair.py OUT`.
+"""The trained pair with heads of 64: `python tools/make_wide_pair.py OUT [--pair FOLDER]`.
 
 FlashInfer has no attention kernels for the fixtures' head_dim of 32: its decode kernels are made for 64, 128, 256 and 512 only, and its
 prefill kernels want four tiles of 16 over the head at least. This copies `tiny-target` and the drafts of `fixtures/trained` to OUT with
@@ -41,16 +41,17 @@ def main() -> int:
     """Write the pair and say how many tensors grew."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--pair", type=Path, default=TRAINED, help="Folder of target and drafts, such as that of make_long_pair.py; the trained fixtures without it")
     options = parser.parse_args()
-    for name, grown in write(options.out).items():
+    for name, grown in write(options.out, options.pair).items():
         print(f"{options.out / name}: {grown} tensors widened")
     return 0
 
 
-def write(out: Path) -> dict[str, int]:
-    """Target and drafts below `out`, which must not hold them; how many tensors of each grew."""
+def write(out: Path, pair: Path = TRAINED) -> dict[str, int]:
+    """Target and drafts of `pair` below `out`, which must not hold them; how many tensors of each grew."""
     grown = {}
-    for folder in sorted(path for path in TRAINED.iterdir() if path.is_dir()):
+    for folder in sorted(path for path in pair.iterdir() if path.is_dir()):
         copy = out / folder.name
         shutil.copytree(folder, copy)
         (copy / "config.json").write_text(json.dumps(_widened(json.loads((folder / "config.json").read_text())), indent=2) + "\n")

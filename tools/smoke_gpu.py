@@ -5,7 +5,8 @@
 Each case is one `spec-convert smoke --engine sglang`: a fixture, stock (as rewritten for it) or the plugin (as the library saved it),
 and a draft back end of those that the table of back ends has for the GPU. What the table knows to be wrong is not run, and named.
 The null-draft control runs with each fixture's first back end through the plugin, on MT-Bench over the pair of `tools/make_long_pair.py`,
-and, where there are two GPUs, with two ranks; the other cases compare with ordinary decoding and the reference engine only. With two GPUs the pair
+and, where there are two GPUs, with two ranks; the other cases compare with ordinary decoding and the reference engine only. FlashInfer has no kernels
+for the fixtures' heads of 32, so that its cases run the same models with heads of 64, the pair of `tools/make_wide_pair.py`. With two GPUs the pair
 that ships with the package is run first, as `spec-convert smoke --tp 2`. Raw rows and logs stay in `build/smoke-gpu/NAME`; rows that a case has in common with
 a finished one (ordinary decoding, one rank beside two) are taken from there. A case that was interrupted goes on where it stopped when the command
 is run again with the same NAME. Results go to
@@ -45,6 +46,8 @@ DRAFTS = sorted(path.name for path in TRAINED.iterdir() if path.is_dir() and pat
 WAYS = {"stock": "stock-only", "plugin": "speculators_dspark"}
 """SGLANG_PLUGINS of each way; no plugin has the first name, so SGLang is as without this package."""
 WANTED = ("triton", "fa3", "flashinfer")
+WIDE_HEADS = "flashinfer"
+"""The back end that has no kernels for heads of 32."""
 OUTPUT_TOKENS, TIMEOUT_SECONDS = 64, 420
 DEFAULT = "default"
 PAIR = "bundled-pair"
@@ -232,23 +235,39 @@ def _same_server(case: Case, other: str, server: str) -> bool:
 
 def _inputs(case: Case, work: Path) -> tuple[Path, Path, Path]:
     """Draft, target and prompts; what is not a fixture is made once."""
-    if case.mt_bench:
-        long, prompts = work / "long-pair", work / "mt-bench.jsonl"
-        if not long.exists():
-            subprocess.run([sys.executable, str(ROOT / "tools" / "make_long_pair.py"), str(long)], check=True)
-            requests = load("mt-bench", long / "tiny-target", output_tokens=OUTPUT_TOKENS, both_turns=True).requests
-            prompts.write_text("".join(json.dumps({"input_ids": list(item.input_ids)}) + "\n" for item in requests))
-        return long / case.draft, long / "tiny-target", prompts
-    draft, target = TRAINED / case.draft, TRAINED / "tiny-target"
     if case.draft == PAIR:
         return pair.DRAFT, pair.TARGET, pair.PROMPTS
-    return (draft if case.way == "plugin" else _rewritten(draft, target, work)), target, TRAINED / "prompts.jsonl"
+    place, prompts, stock = TRAINED, TRAINED / "prompts.jsonl", work / "stock"
+    if case.mt_bench:
+        place, prompts = _long(work)
+    if WIDE_HEADS in (case.target_backend, case.draft_backend):
+        place, stock = _wide(place, work), work / "wide-stock"
+    draft, target = place / case.draft, place / "tiny-target"
+    return (draft if case.way == "plugin" else _rewritten(draft, target, stock)), target, prompts
 
 
-def _rewritten(draft: Path, target: Path, work: Path) -> Path:
-    """The draft as stock SGLang reads it."""
+def _long(work: Path) -> tuple[Path, Path]:
+    """The trained pair with room for MT-Bench, and its requests."""
+    out, prompts = work / "long-pair", work / "mt-bench.jsonl"
+    if not out.exists():
+        subprocess.run([sys.executable, str(ROOT / "tools" / "make_long_pair.py"), str(out)], check=True)
+        requests = load("mt-bench", out / "tiny-target", output_tokens=OUTPUT_TOKENS, both_turns=True).requests
+        prompts.write_text("".join(json.dumps({"input_ids": list(item.input_ids)}) + "\n" for item in requests))
+    return out, prompts
+
+
+def _wide(place: Path, work: Path) -> Path:
+    """The pair in `place` with heads of 64."""
+    out = work / ("wide-pair" if place == TRAINED else f"wide-{place.name}")
+    if not out.exists():
+        subprocess.run([sys.executable, str(ROOT / "tools" / "make_wide_pair.py"), str(out), "--pair", str(place)], check=True)
+    return out
+
+
+def _rewritten(draft: Path, target: Path, stock: Path) -> Path:
+    """The draft as stock SGLang reads it, below `stock`."""
     spec: DraftSpec = api.look(str(draft)).spec
-    out = work / "stock" / draft.name
+    out = stock / draft.name
     if not out.exists():
         out.parent.mkdir(parents=True, exist_ok=True)
         api.normalize(str(draft), out, layout="sglang-dense" if spec.reduced_vocabulary else "sglang", target=str(target))
