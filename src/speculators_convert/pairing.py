@@ -54,6 +54,15 @@ def text_config(config: object) -> dict[str, JsonValue]:
     return {**config, **inner} if isinstance(inner, dict) else config
 
 
+def head_dim(config: object) -> int | None:
+    """Width of an attention head of a target config; None when it does not say, or keeps keys and values compressed."""
+    text = text_config(config)
+    stated, hidden, heads = (_integer(text.get(key)) for key in ("head_dim", "hidden_size", "num_attention_heads"))
+    if text.get("kv_lora_rank") is not None:
+        return None
+    return stated or (hidden // heads if hidden and heads else None)
+
+
 def collect_pairing(draft_source: Source, spec: DraftSpec | None, tables: VocabularyTables | None, target_source: Source, target: Checkpoint) -> Pairing:
     """Read the target's facts and compare sampled head rows through `d2t`."""
     config = text_config(dict(target.config))

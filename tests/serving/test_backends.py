@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from speculators_convert import api
+from speculators_convert.pairing import head_dim
 from speculators_convert.serving import backends
 from speculators_convert.serving.backends import Case, Place, accepted, choose, problem
+from speculators_convert.smoke import pair, proof
 
 SGLANG = Path(os.environ.get("SPEC_CONVERT_CACHE", "~/.cache/spec-convert")).expanduser() / "envs/sglang-0.5.23"
 SHAPES = list(itertools.product((False, True), (False, True)))
@@ -47,6 +51,49 @@ def test_a_bonus_anchor_without_the_plugin_says_why_it_is_not_fa3() -> None:
     assert "not fa3: it counts gamma rows for a draft that has gamma + 1" in found.why
     assert "flashattention_backend.py:225" in found.why
     assert "not fa3" not in choose("9.0", bonus_anchor=True, plugin_live=True).why
+
+
+@pytest.mark.parametrize("capability", ["10.0", "12.0"])
+@pytest.mark.parametrize(
+    ("draft", "target", "chosen"),
+    [
+        (32, 32, ("triton", "triton")),
+        (80, 96, ("triton", "triton")),
+        (32, 128, ("flashinfer", "triton")),
+        (128, 32, ("triton", "flashinfer")),
+        (128, 256, ("flashinfer", "flashinfer")),
+        (None, None, ("flashinfer", "flashinfer")),
+    ],
+)
+def test_flashinfer_is_for_heads_that_it_has_kernels_for(capability: str, draft: int | None, target: int | None, chosen: tuple[str, str]) -> None:
+    found = choose(capability, bonus_anchor=False, plugin_live=True, head_dim=draft, target_head_dim=target)
+    assert (found.target, found.draft) == chosen
+    assert ("not flashinfer: its prefill kernels take no head_dim below 64" in found.why) == ("triton" in chosen)
+
+
+@pytest.mark.parametrize("capability", ["10.0", "12.0"])
+def test_the_pair_of_the_package_is_not_for_flashinfer(capability: str, tmp_path: Path) -> None:
+    spec = api.look(str(pair.DRAFT)).spec
+    found = proof.backends_for(spec, pair.TARGET, capability)
+    assert (found.target, found.draft) == ("triton", "triton")
+    config = json.loads((pair.TARGET / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "head_dim": 128}))
+    wide = proof.backends_for(spec.model_copy(update={"head_dim": 128}), tmp_path, capability)
+    assert (wide.target, wide.draft) == ("flashinfer", "flashinfer")
+
+
+@pytest.mark.parametrize(
+    ("config", "width"),
+    [
+        ({"head_dim": 128, "hidden_size": 1024, "num_attention_heads": 16}, 128),
+        ({"hidden_size": 1024, "num_attention_heads": 16}, 64),
+        ({"hidden_size": 8, "text_config": {"hidden_size": 1024, "num_attention_heads": 32, "head_dim": None}}, 32),
+        ({"head_dim": 64, "kv_lora_rank": 512}, None),
+        ({"hidden_size": 1024}, None),
+    ],
+)
+def test_the_width_of_a_targets_head(config: dict[str, object], width: int | None) -> None:
+    assert head_dim(config) == width
 
 
 @pytest.mark.parametrize("capability", ["8.0", "8.9", "11.0", "13.0", "whatever"])

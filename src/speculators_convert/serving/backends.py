@@ -5,7 +5,7 @@ A server picks the back end of a draft after its target's, whatever the draft lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Literal
@@ -45,12 +45,13 @@ class Capability(Model):
 
 
 class Trap(Model):
-    """Back ends that do not serve a role in a case; no `capabilities` means all."""
+    """Back ends that do not serve a role in a case; no `capabilities` means all. `head_dims`: the widths of a head that they do serve, all when there are none."""
 
     names: tuple[str, ...]
     roles: tuple[Role, ...]
-    when: Literal["bonus anchor without plugin", "sliding layers with plugin", "ragged graph", "always"]
+    when: Literal["bonus anchor without plugin", "sliding layers with plugin", "ragged graph", "head without kernels", "always"]
     capabilities: tuple[str, ...]
+    head_dims: tuple[int, ...] = ()
     why: str
     source: Place
 
@@ -67,12 +68,16 @@ class Table(Model):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What the choice depends on beside the device. `plugin_live`: the plugin is in force for this draft, a Speculators file."""
+    """What the choice depends on beside the device.
+
+    `plugin_live`: the plugin is in force for this draft, a Speculators file. `head_dim`: of the role's model, None when unknown.
+    """
 
     bonus_anchor: bool = False
     plugin_live: bool = False
     ragged_graph: bool = False
     sliding: bool = False
+    head_dim: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +89,27 @@ class Backends:
     why: str
 
 
-def choose(capability: str | None, *, bonus_anchor: bool, plugin_live: bool, ragged_graph: bool = False, sliding: bool = False) -> Backends:
-    """Back ends for a compute capability such as 9.0, 90 or sm_90; None is a CPU. A device that the table does not know gets Triton, and `why` says so."""
-    key, case = key_of(capability), Case(bonus_anchor, plugin_live, ragged_graph, sliding)
+def choose(
+    capability: str | None,
+    *,
+    bonus_anchor: bool,
+    plugin_live: bool,
+    ragged_graph: bool = False,
+    sliding: bool = False,
+    head_dim: int | None = None,
+    target_head_dim: int | None = None,
+) -> Backends:
+    """Back ends for a compute capability such as 9.0, 90 or sm_90; None is a CPU. A device that the table does not know gets Triton, and `why` says so.
+
+    `head_dim` is the draft's, `target_head_dim` the target's; what is None rules nothing out.
+    """
+    key, of_draft = key_of(capability), Case(bonus_anchor, plugin_live, ragged_graph, sliding, head_dim)
+    of_target = replace(of_draft, head_dim=target_head_dim)
     found = table().capabilities.get(key)
     if found is None:
         why = f"no entry for compute capability {capability}: Triton makes no demands on the device; not run by this project"
         return Backends(WITHOUT_DEMANDS, WITHOUT_DEMANDS, why)
-    (target, about_target), (draft, about_draft) = (_first(key, role, entries, case) for role, entries in (("target", found.target), ("draft", found.draft)))
+    (target, about_target), (draft, about_draft) = _first(key, "target", found.target, of_target), _first(key, "draft", found.draft, of_draft)
     return Backends(target, draft, f"{key} ({found.devices}): target {target}, {about_target}; draft {draft}, {about_draft}. {found.run}")
 
 
@@ -126,10 +144,9 @@ def table() -> Table:
     return Table.model_validate_json(files(__package__).joinpath("backends.json").read_text(encoding="utf-8"))
 
 
-def _first(key: str, role: str, entries: tuple[Entry, ...], case: Case) -> tuple[str, str]:
+def _first(key: str, role: Role, entries: tuple[Entry, ...], case: Case) -> tuple[str, str]:
     """The first entry that no trap is set for, and why; with a trap on each, the first and its trap."""
-    kind: Role = "target" if role == "target" else "draft"
-    against = [(entry, problem(key, kind, entry.name, case)) for entry in entries]
+    against = [(entry, problem(key, role, entry.name, case)) for entry in entries]
     passed = [f"not {entry.name}: {reason}" for entry, reason in against if reason is not None]
     for entry, reason in against:
         if reason is None:
@@ -143,5 +160,6 @@ def _in_force(trap: Trap, case: Case) -> bool:
         "bonus anchor without plugin": case.bonus_anchor and not case.plugin_live,
         "sliding layers with plugin": case.sliding and case.plugin_live,
         "ragged graph": case.ragged_graph,
+        "head without kernels": case.head_dim is not None and case.head_dim not in trap.head_dims,
         "always": True,
     }[trap.when]

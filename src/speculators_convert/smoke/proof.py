@@ -7,10 +7,11 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from speculators_convert import workloads
+from speculators_convert import pairing, workloads
 from speculators_convert.checkpoint import Checkpoint, collect
 from speculators_convert.digest import checkpoint_digest
 from speculators_convert.errors import SmokeError, SourceError, UsageError
+from speculators_convert.serving import backends
 from speculators_convert.smoke import reference
 from speculators_convert.smoke.compare import Progress
 from speculators_convert.smoke_result import Comparison, ModeResult, Prompt, ServerOptions, SmokeConfig, SmokeOptions, SmokeResult
@@ -131,18 +132,26 @@ def configure(spec: DraftSpec, source: Source, target: Path, options: SmokeOptio
         name: getattr(options, name) for name in ("engine", "modes", "tp", "max_new_tokens", "batch_size", "temperature", "seed", "timeout_seconds", "floor", "expect", "servers")
     }
     if options.engine == "sglang":
-        chosen["servers"] = _with_backends(options, spec, device)
+        chosen["servers"] = _with_backends(options, spec, target, device)
     return SmokeConfig(draft=source.id.name, target=str(target), dtype=dtype, device=device, **chosen)
 
 
-def _with_backends(options: SmokeOptions, spec: DraftSpec, device: str) -> ServerOptions:
-    """The attention back ends that are stated, else those of the table for this GPU."""
-    from speculators_convert.serving import backends, devices  # noqa: PLC0415
+def backends_for(spec: DraftSpec, target: Path, capability: str | None) -> backends.Backends:
+    """The table's attention back ends for a draft and the model in the folder `target`; no `capability` is a CPU."""
     from speculators_convert.smoke.sglang.plugin import in_force  # noqa: PLC0415
+
+    heads = pairing.head_dim(dict(collect(LocalSource(target), payloads=()).config))
+    bonus, live = spec.anchor is Anchor.BONUS, in_force(spec)
+    return backends.choose(capability, bonus_anchor=bonus, plugin_live=live, sliding=spec.slides, head_dim=spec.head_dim, target_head_dim=heads)
+
+
+def _with_backends(options: SmokeOptions, spec: DraftSpec, target: Path, device: str) -> ServerOptions:
+    """The attention back ends that are stated, else those of the table for this GPU."""
+    from speculators_convert.serving import devices  # noqa: PLC0415
 
     gpus = devices.gpus() if device != "cpu" else ()
     capability = None if device == "cpu" else gpus[0].capability if gpus else "unknown"
-    chosen = backends.choose(capability, bonus_anchor=spec.anchor is Anchor.BONUS, plugin_live=in_force(spec), sliding=spec.slides)
+    chosen = backends_for(spec, target, capability)
     found = options.servers
     return found.model_copy(update={"attention_backend": found.attention_backend or chosen.target, "draft_attention_backend": found.draft_attention_backend or chosen.draft})
 

@@ -168,9 +168,9 @@ def _null_backend(config: SmokeConfig, spec: DraftSpec) -> str | None:
     if config.device == "cpu" or not gpus or name is None:
         return None
     bonus = spec.anchor is Anchor.BONUS
-    if backends.problem(gpus[0].capability, "draft", name, backends.Case(bonus_anchor=bonus, plugin_live=False)) is None:
+    if backends.problem(gpus[0].capability, "draft", name, backends.Case(bonus_anchor=bonus, plugin_live=False, head_dim=spec.head_dim)) is None:
         return None
-    return backends.choose(gpus[0].capability, bonus_anchor=bonus, plugin_live=False).draft
+    return backends.choose(gpus[0].capability, bonus_anchor=bonus, plugin_live=False, head_dim=spec.head_dim).draft
 
 
 def _draft_folder(source: Source) -> Path:
