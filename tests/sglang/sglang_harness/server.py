@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sglang_harness.environment import PYTHON, TRAINED, Site
+from speculators_convert.serving.ports import free_ports
 
 START_SECONDS = 900
 PLUGINS = "speculators_dspark,cpu_stand_in,draft_recorder"
@@ -92,10 +92,8 @@ def launch(command: Sequence[str], port: int, environ: dict[str, str], log: Path
 
 
 def free_port() -> int:
-    """A port that nothing uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nothing uses now, and no outgoing connection gets."""
+    return free_ports(1)[0]
 
 
 def tail(log: Path, lines: int = 40) -> str:
