@@ -48,6 +48,18 @@ def test_the_control_runs_with_each_fixture_and_two_ranks_where_there_are_two_gp
     assert {case.name for case in two if case.tp == 1} == {case.name for case in one}
 
 
+def test_patterns_choose_the_cases_their_order_and_the_control(tool: ModuleType) -> None:
+    found = tool.cases("9.0", 2)[0]
+    assert tool.chosen(found, [], "", "eager,graph") == found
+    few = tool.chosen(found, ["^mt-bench-tiny-bonus", "^bundled", "bonus.*plugin-fa3"], "^bundled|plugin-fa3$", "graph")
+    assert [(case.name, case.control, case.modes) for case in few] == [
+        ("mt-bench-tiny-bonus-reduced-vanilla-plugin-fa3", True, "graph"),
+        ("bundled-pair-plugin-tp2", True, "eager,graph"),
+        ("tiny-bonus-reduced-vanilla-plugin-fa3", True, "eager,graph"),
+        ("tiny-bonus-reduced-vanilla-plugin-fa3-tp2", False, "eager,graph"),
+    ]
+
+
 def test_the_known_defect_is_not_run_and_named(tool: ModuleType) -> None:
     found, left_out = tool.cases("9.0")
     names = {case.name for case in found}
@@ -91,7 +103,7 @@ def test_results_become_evidence_that_checks_out_and_names_no_folder_of_this_mac
 
 
 def test_the_bundled_pair_runs_with_nothing_chosen_but_the_ranks(tool: ModuleType) -> None:
-    case = next(case for case in tool.cases("9.0", 2)[0] if case.draft == tool.PAIR)
+    (case,) = tool.chosen(tool.cases("9.0", 2)[0], [tool.PAIR], "", "eager,graph")
     assert tool.command(case, "draft", "target", "prompts", "out") == ["smoke", "--tp", "2", "--out", "out"]
 
 

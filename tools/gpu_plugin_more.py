@@ -102,7 +102,7 @@ def command(item: Slice, draft: Path, table: Path, device: str) -> list[str]:
     if device == "cpu":
         words += ["--device", "cpu", "--attention-backend", "torch_native", "--dtype", "float32", "--mem-fraction-static", "0.5"]
     else:
-        words += ["--attention-backend", "fa3", "--speculative-draft-attention-backend", "fa3", "--mem-fraction-static", "0.6"]
+        words += ["--attention-backend", "fa3", "--speculative-draft-attention-backend", "fa3", "--mem-fraction-static", "0.85"]
         words += ["--cuda-graph-max-bs-decode", str(TOGETHER), "--cuda-graph-backend-prefill", "disabled"] if item.graph else ["--disable-cuda-graph"]
     if item.family == "hybrid":
         words += ["--disable-overlap-schedule", "--page-size", "1", "--linear-attn-backend", "triton", "--linear-attn-prefill-backend", "triton", "--max-mamba-cache-size", "64"]

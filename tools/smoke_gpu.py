@@ -1,6 +1,6 @@
 """`make smoke-gpu`: every trained fixture on this machine's GPU through stock SGLang and through the plugin, as evidence.
 
-    python tools/smoke_gpu.py [--run NAME] [--commit HASH] [--only PATTERN] [--jobs N] [--budget SECONDS] [--list]
+    python tools/smoke_gpu.py [--run NAME] [--commit HASH] [--only PATTERN ...] [--control PATTERN] [--jobs N] [--budget SECONDS] [--list]
 
 Each case is one `spec-convert smoke --engine sglang`: a fixture, stock (as rewritten for it) or the plugin (as the library saved it),
 and a draft back end of those that the table of back ends has for the GPU. What the table knows to be wrong is not run, and named.
@@ -66,6 +66,7 @@ class Case:
     mt_bench: bool = False
     tp: int = 1
     control: bool = False
+    modes: str = "eager,graph"
 
     @property
     def name(self) -> str:
@@ -81,7 +82,7 @@ def main() -> int:
         raise SystemExit("no GPU: nvidia-smi lists none (driver missing?). `--list --capability 10.0` shows what would run on one.")
     capability = options.capability or (gpus[0].capability if gpus else "9.0")
     wanted, left_out = cases(capability, len(gpus))
-    wanted = [case for case in wanted if re.search(options.only, case.name)]
+    wanted = chosen(wanted, options.only, options.control, options.mt_bench_modes)
     print(backends.choose(capability, bonus_anchor=False, plugin_live=True).why)
     print("\n".join([*(f"run   {case.name}, target {case.target_backend}" for case in wanted), *(f"leave {name}: {why}" for name, why in left_out)]), flush=True)
     if options.list:
@@ -140,6 +141,15 @@ def cases(capability: str, gpus: int = 1) -> tuple[list[Case], list[tuple[str, s
                     left_out.append((case.name, reason))
     controlled = list(_controlled(capability, gpus))
     return [*controlled, *(case for case in found if case.name not in {other.name for other in controlled})], left_out
+
+
+def chosen(found: Sequence[Case], only: Sequence[str], control: str, mt_bench_modes: str) -> list[Case]:
+    """The cases that a pattern of `only` matches, those of the first pattern first; a control only where `control` matches too."""
+    order = [case for case in found if not only]
+    for pattern in only:
+        order += [case for case in found if re.search(pattern, case.name) and case not in order]
+    kept = [replace(case, control=case.control and bool(re.search(control, case.name))) for case in order]
+    return [replace(case, modes=mt_bench_modes) if case.mt_bench else case for case in kept]
 
 
 def _controlled(capability: str, gpus: int) -> Iterator[Case]:
@@ -205,9 +215,9 @@ def _run(case: Case, work: Path, stop: float) -> str:
 def command(case: Case, draft: str, target: str, prompts: str, out: str) -> list[str]:
     """Words of `spec-convert` for a case."""
     if case.draft == PAIR:
-        return ["smoke", "--tp", str(case.tp), "--out", out]
+        return ["smoke", "--tp", str(case.tp), *([] if case.control else ["--no-control"]), "--out", out]
     return [
-        "smoke", draft, "--target", target, "--prompts", prompts, "--engine", "sglang", "--modes", "eager,graph", "--max-new-tokens", str(OUTPUT_TOKENS),
+        "smoke", draft, "--target", target, "--prompts", prompts, "--engine", "sglang", "--modes", case.modes, "--max-new-tokens", str(OUTPUT_TOKENS),
         "--attention-backend", case.target_backend, "--draft-attention-backend", case.draft_backend, "--timeout", str(TIMEOUT_SECONDS), "--out", out,
         "--tp", str(case.tp), "--control" if case.control else "--no-control",
     ]  # fmt: skip
@@ -307,7 +317,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", help="Name of the folder in docs/evidence; the GPU and today's date without it")
     parser.add_argument("--commit", help="Commit that is run, where the sources are not in a git repository")
-    parser.add_argument("--only", default="", help="Cases whose name matches this regular expression")
+    parser.add_argument("--only", action="append", default=[], help="Cases whose name matches this regular expression; given several times, the cases of the first go first")
+    parser.add_argument("--control", default="", help="The null-draft control only for cases whose name matches this regular expression too")
+    parser.add_argument("--mt-bench-modes", default="eager,graph", help="Modes of the cases over MT-Bench, which have eight times the prompts")
     parser.add_argument("--jobs", type=int, default=1, help="Cases at once; each starts all its servers at once where memory and cores allow")
     parser.add_argument("--budget", type=float, default=float("inf"), help="Seconds after which no further case is started")
     parser.add_argument("--capability", help="With --list: a compute capability such as 10.0")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 
@@ -161,7 +162,7 @@ def test_a_server_that_hangs_is_killed_at_its_deadline(tmp_path: Path) -> None:
 def test_a_server_that_cannot_start_is_a_row(tmp_path: Path) -> None:
     """This Python has no SGLang: the server ends at once, and its last words are the row's."""
     ready: list[int] = []
-    row = serve_slice(plan.slices()[1], tmp_path / "slice", tmp_path, gpus=(0,), seconds=60, ready=lambda: ready.append(1))
+    row = serve_slice(plan.slices()[1], tmp_path / "slice", tmp_path, gpus=(0,), seconds=60, ready=lambda: ready.append(1), asking=nullcontext())
     assert (row["kind"], row["name"], ready) == ("failed", plan.slices()[1].name, [])
     assert "sglang" in row["error"]
 

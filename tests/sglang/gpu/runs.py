@@ -4,6 +4,7 @@ import http.client
 import json
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ FAILURES = (AssertionError, OSError, http.client.HTTPException, ValueError, KeyE
 """What a server that ends, is killed at its deadline, or answers nonsense shows here."""
 
 
-def serve_slice(item: Slice, folder: Path, site: Path, *, gpus: tuple[int, ...], seconds: float, ready: Callable[[], object]) -> Row:
-    """Start the server, call `ready`, ask, and return the raw rows; the server is killed after `seconds`."""
+def serve_slice(item: Slice, folder: Path, site: Path, *, gpus: tuple[int, ...], seconds: float, ready: Callable[[], object], asking: AbstractContextManager[object]) -> Row:
+    """Start the server, call `ready`, ask while `asking` is held, and return the raw rows; the server is killed after `seconds`."""
     folder.mkdir(parents=True)
     record, log, began = folder / "blocks.jsonl", folder / "log", time.monotonic()
     words, port, own = command(item, _target(item, folder), _draft(item, folder)), free_port(), environ(item, site, gpus)
@@ -28,7 +29,8 @@ def serve_slice(item: Slice, folder: Path, site: Path, *, gpus: tuple[int, ...],
         with launch(full, port, {**own, "DRAFT_RECORD": str(record)}, log, start_seconds=seconds, seconds=seconds) as server:
             started = time.monotonic() - began
             ready()
-            rows = _ask(server)
+            with asking:
+                rows = _ask(server)
     except FAILURES as error:
         return failed(item.name, item.draft, f"{time.monotonic() - began:.0f} s of {seconds:.0f}: {type(error).__name__}: {error}\n{tail(log) if log.exists() else ''}")
     return {
