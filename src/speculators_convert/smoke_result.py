@@ -44,7 +44,7 @@ class SmokeOptions(Model):
     target: str | None = None
     engine: str = Field(default="auto", description="auto, reference or sglang")
     servers: ServerOptions = ServerOptions()
-    modes: tuple[str, ...] = ("eager",)
+    modes: tuple[str, ...] | None = Field(default=None, description="eager, graph; both where SGLang runs on CUDA, else eager alone, when None")
     tp: int = Field(default=1, ge=1)
     prompts: str | None = Field(default=None, description="Prompt file; without it the built-in texts, through the target's tokenizer")
     max_new_tokens: int = Field(default=64, ge=1)

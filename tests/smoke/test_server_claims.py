@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from speculators_convert import api
 from speculators_convert.errors import SmokeError, SourceError, UsageError
 from speculators_convert.serving.client import Answer
 from speculators_convert.serving.config import ServerConfig
+from speculators_convert.smoke import pair, proof
 from speculators_convert.smoke.sglang import backend, claims, fleet, plan
 from speculators_convert.smoke.sglang.ask import Rows
 from speculators_convert.smoke.sglang.outputs import counts, drafted
 from speculators_convert.smoke.sglang.store import Store
-from speculators_convert.smoke_result import Nodes, Prompt, ServerOptions, ServerRecord, SmokeConfig
+from speculators_convert.smoke_result import Nodes, Prompt, ServerOptions, ServerRecord, SmokeConfig, SmokeOptions
+from speculators_convert.sources import LocalSource
 
 PROMPTS = tuple(Prompt(input_ids=(1, 2, 3)) for _ in range(8))
 SERVER = ServerConfig(name="drafted-eager-tp1", role="drafted", target="t", draft="d", attention_backend="triton")
@@ -200,3 +203,17 @@ def test_pool_holds_the_longest_requests_together() -> None:
     long = (*PROMPTS, Prompt(input_ids=(1,) * 3000))
     assert plan.pool_tokens(6, long, 64, 8) >= 8 * (3000 + 64)
     assert plan.pool_tokens(6, PROMPTS, 64, 8) == plan.MIN_POOL_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("engine", "device", "stated", "modes"),
+    [
+        ("sglang", "cuda", None, ("eager", "graph")),
+        ("sglang", "cpu", None, ("eager",)),
+        ("reference", "cuda", None, ("eager",)),
+        ("sglang", "cuda", ("graph",), ("graph",)),
+    ],
+)
+def test_sglang_on_cuda_is_proven_eager_and_captured_unless_stated(engine: str, device: str, stated: tuple[str, ...] | None, modes: tuple[str, ...]) -> None:
+    spec, source = api.look(str(pair.DRAFT)).spec, LocalSource(pair.DRAFT)
+    assert proof.configure(spec, source, pair.TARGET, SmokeOptions(engine=engine, device=device, modes=stated)).modes == modes

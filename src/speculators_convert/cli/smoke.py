@@ -28,7 +28,13 @@ def register(app: typer.Typer) -> None:
         ] = None,
         target: Annotated[str | None, typer.Option("--target", metavar="REF", help="Folder of the target model; without it the checkpoint's own verifier.")] = None,
         engine: Annotated[str, typer.Option("--engine", help="Engine to run: reference, sglang, or auto, which is sglang where it and a CUDA device are there.")] = "auto",
-        modes: Annotated[str, typer.Option("--modes", help="Comma-separated modes of the engine: eager, graph (captured on CUDA, fixed shapes on a CPU).")] = "eager",
+        modes: Annotated[
+            str | None,
+            typer.Option(
+                "--modes",
+                help="Comma-separated modes of the engine: eager, graph (captured on CUDA, fixed shapes on a CPU). Both where SGLang runs on CUDA, else eager, unless stated.",
+            ),
+        ] = None,
         tp: Annotated[int, typer.Option("--tp", min=1, metavar="N", help="Run over N ranks, and compare with one.")] = 1,
         batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Requests that share one step.")] = 1,
         temperature: Annotated[
@@ -100,7 +106,8 @@ def register(app: typer.Typer) -> None:
 
         options = checked(
             SmokeOptions,
-            target=target, engine=engine, modes=tuple(modes.split(",")), prompts=prompts, max_new_tokens=max_new_tokens, dtype=dtype, floor=floor, expect=expect,
+            target=target, engine=engine, modes=tuple(modes.split(",")) if modes is not None else None, prompts=prompts, max_new_tokens=max_new_tokens,
+            dtype=dtype, floor=floor, expect=expect,
             tp=tp, batch_size=batch_size, temperature=temperature, seed=seed, device=device, timeout_seconds=timeout, servers=servers,
         )  # fmt: skip
         output.demand_place(page, None if folder else out)

@@ -23,7 +23,7 @@ from speculators_convert.workloads import Skipped
 from speculators_convert.workloads.prompt_file import read_prompts
 
 DEFAULT_PROMPTS = Path(__file__).parent / "prompts.jsonl"
-_COPIED = ("engine", "modes", "tp", "max_new_tokens", "batch_size", "temperature", "seed", "timeout_seconds", "floor", "expect", "servers")
+_COPIED = ("engine", "tp", "max_new_tokens", "batch_size", "temperature", "seed", "timeout_seconds", "floor", "expect", "servers")
 ENGINES = ("auto", "reference", "sglang")
 
 
@@ -128,9 +128,8 @@ def configure(spec: DraftSpec, source: Source, target: Path, options: SmokeOptio
         raise SmokeError("the reference engine needs " + " and ".join(missing), hint='pip install "speculators-convert[engine]"')
     device = options.device or _device()
     dtype = options.dtype or ("float32" if device == "cpu" or spec.dtype not in ("float32", "bfloat16") else spec.dtype)
-    chosen = {
-        name: getattr(options, name) for name in ("engine", "modes", "tp", "max_new_tokens", "batch_size", "temperature", "seed", "timeout_seconds", "floor", "expect", "servers")
-    }
+    chosen = {name: getattr(options, name) for name in _COPIED}
+    chosen["modes"] = options.modes or (("eager", "graph") if options.engine == "sglang" and device != "cpu" else ("eager",))
     if options.engine == "sglang":
         chosen["servers"] = _with_backends(options, spec, target, device)
     return SmokeConfig(draft=source.id.name, target=str(target), dtype=dtype, device=device, **chosen)
