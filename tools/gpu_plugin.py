@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,8 @@ from gpu.claims import plain_target, report  # noqa: E402
 from gpu.plan import FIXTURES, Slice, preparation, slices  # noqa: E402
 from gpu.runs import Row, engine_slice, failed, read_lines, serve_slice  # noqa: E402
 from gpu.site import make_site  # noqa: E402
+
+from speculators_convert.serving.turns import turn  # noqa: E402
 
 SECONDS_PER_SLICE = 420
 SHORTEST_SERVER, SHORTEST_ENGINE = 120, 30
@@ -46,8 +48,6 @@ class Host:
     starting: threading.Semaphore
     stop: float
     """Monotonic time after which nothing may run."""
-    asking: threading.Lock = field(default_factory=threading.Lock)
-    """Held while a server of several ranks is asked: beside another one each rank waits for time slices of both GPUs."""
     _load: list[int] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -147,12 +147,12 @@ def _prepare(item: Slice, host: Host) -> None:
 def _serve(item: Slice, folder: Path, site: Path, host: Host, prepared: Future[None]) -> Row | None:
     """One server; nothing when the time left is too short. Another may start as soon as this one is ready."""
     prepared.result()
-    with ExitStack() as turn:
-        turn.enter_context(host.starting)
+    with ExitStack() as start:
+        start.enter_context(host.starting)
         if host.left() < SHORTEST_SERVER:
             return None
         with host.on_gpus(item.tp) as gpus:
-            return serve_slice(item, folder, site, gpus=gpus, seconds=host.left(), ready=turn.close, asking=host.asking if item.tp > 1 else nullcontext())
+            return serve_slice(item, folder, site, gpus=gpus, seconds=host.left(), ready=start.close, asking=turn(item.tp, lambda: None))
 
 
 def _engine(name: str, options: Options, host: Host) -> Row | None:

@@ -14,6 +14,7 @@ from threading import Lock
 from speculators_convert.serving import devices
 from speculators_convert.serving.config import ServerConfig
 from speculators_convert.serving.process import Live, NotStartedError, ServerFailedError, running
+from speculators_convert.serving.turns import turn
 from speculators_convert.smoke.sglang.ask import Rows, ask
 from speculators_convert.smoke.sglang.nodes import Leader, leading
 from speculators_convert.smoke.sglang.plan import DRAFTED
@@ -73,7 +74,12 @@ def _run(servers: Sequence[ServerConfig], config: SmokeConfig, prompts: Sequence
 def _one(server: ServerConfig, share: Shared) -> Rows:
     config, store = share.config, share.store
     try:
-        with share.places.taken(server) as placed, share.leader.runs(placed), running(placed, store.log(server), timeout=config.timeout_seconds, live=share.live) as up:
+        with (
+            share.places.taken(server) as placed,
+            share.leader.runs(placed),
+            running(placed, store.log(server), timeout=config.timeout_seconds, live=share.live) as up,
+            turn(server.tp, up.check),
+        ):
             rows = ask(up, share.prompts, config)
     except ServerFailedError:
         if server.role == DRAFTED:
