@@ -100,6 +100,7 @@ def _servers(folder: Path) -> dict[str, tuple[Path, dict[str, object]]]:
         "stock": (native, {"plugins": "cpu_stand_in,draft_recorder"}),
         "greedy draft": (TRAINED / "tiny-bonus-reduced-vanilla", {"SGLANG_DSPARK_USE_GREEDY_DRAFT": "1"}),
         "cap-accept": (TRAINED / "tiny-anchor-reduced-gated", {"SGLANG_RAGGED_VERIFY_MODE": "cap-accept", "plugins": ""}),
+        "compact": (TRAINED / "tiny-anchor-reduced-gated", {"SGLANG_RAGGED_VERIFY_MODE": "compact"}),
         "rank files": (_rank_files(TRAINED / "tiny-bonus-reduced-vanilla", folder / "ranks"), {"tp": 2}),
         "recurrent": (RECURRENT, {"target": RECURRENT_TARGET, "tp": 2, "flags": ["--skip-tokenizer-init"]}),
     }
@@ -109,6 +110,7 @@ ASKED = {
     "test_full_vocabulary_draft_is_served_as_by_stock_without_the_plugin": ("tiny-anchor-full-vanilla tp1", "stock"),
     "test_greedy_drafts_of_the_fused_path": ("greedy draft",),
     "test_confidence_head_caps_without_changing_the_output": ("cap-accept",),
+    "test_compact_mode_without_a_cost_table_is_static_mode": ("compact", "tiny-anchor-reduced-gated tp1"),
     "test_files_per_rank_are_served_as_the_whole_file": ("rank files", "tiny-bonus-reduced-vanilla tp2"),
     "test_recurrent_head_of_a_bonus_draft": ("recurrent",),
     "test_runtime_geometry_stays_at_gamma": ("tiny-bonus-reduced-vanilla tp1", "tiny-anchor-reduced-gated tp1"),
@@ -201,6 +203,14 @@ def test_confidence_head_caps_without_changing_the_output(fleet: Fleet) -> None:
     served = fleet.answers("cap-accept")
     assert [item.output_ids for item in served.greedy] == EXPECTED
     assert 1.2 < acceptance(served.greedy) <= ACCEPTANCE["tiny-anchor-reduced-gated"] + TOLERANCE
+
+
+def test_compact_mode_without_a_cost_table_is_static_mode(fleet: Fleet) -> None:
+    """Nothing is left out then: tokens, steps and accepted counts of static mode. With a table weak slots are left out, see test_packed_servers.py."""
+    compact, static = fleet.answers("compact"), fleet.answers("tiny-anchor-reduced-gated tp1")
+    assert "ragged-verify" in compact.log
+    for mine, theirs in ((compact.greedy, static.greedy), (compact.cold, static.cold)):
+        assert [(item.output_ids, item.verify_steps, item.accepted) for item in mine] == [(item.output_ids, item.verify_steps, item.accepted) for item in theirs]
 
 
 def test_files_per_rank_are_served_as_the_whole_file(fleet: Fleet) -> None:
