@@ -22,11 +22,11 @@ from speculators_convert.checkpoint import collect
 from speculators_convert.findings import Finding
 from speculators_convert.formats import detect
 from speculators_convert.model import Severity
-from speculators_convert.pairing import collect_pairing
 from speculators_convert.sources import LocalSource, MemorySource
 from speculators_convert.spec import Settings
+from speculators_convert.target.pairing import collect_pairing
+from speculators_convert.target.vocabulary import read_tables
 from speculators_convert.values import scan, shared_rows
-from speculators_convert.vocabulary import read_tables
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 

@@ -34,11 +34,11 @@ from speculators_convert.checkpoint import collect  # noqa: E402
 from speculators_convert.container.header import Tensor, encode, tensor_size_bytes  # noqa: E402
 from speculators_convert.formats import detect  # noqa: E402
 from speculators_convert.layouts import Options, find  # noqa: E402
-from speculators_convert.pairing import collect_pairing  # noqa: E402
 from speculators_convert.prepare import gather  # noqa: E402
 from speculators_convert.sources import open_source  # noqa: E402
 from speculators_convert.spec import D2T, Settings  # noqa: E402
-from speculators_convert.vocabulary import read_tables  # noqa: E402
+from speculators_convert.target.pairing import collect_pairing  # noqa: E402
+from speculators_convert.target.vocabulary import read_tables  # noqa: E402
 
 VOCABULARY, DRAFT_VOCABULARY = 248_320, 32_000
 

@@ -14,12 +14,12 @@ from speculators_convert.errors import RefusedError, SmokeError, UsageError
 from speculators_convert.findings import FormatInfo, Report, SourceInfo
 from speculators_convert.formats import Reading, detect
 from speculators_convert.model import Severity
-from speculators_convert.pairing import Pairing, collect_pairing
 from speculators_convert.ranks import assembled
 from speculators_convert.sources import Source, open_source, streamed, verify
 from speculators_convert.spec import DraftSpec, Settings
+from speculators_convert.target.pairing import Pairing, collect_pairing
+from speculators_convert.target.vocabulary import VocabularyTables, read_tables
 from speculators_convert.version import __version__
-from speculators_convert.vocabulary import VocabularyTables, read_tables
 
 if TYPE_CHECKING:
     from speculators_convert.bench_result import BenchOptions, BenchReport

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from speculators_convert.model import JsonValue, Model
 from speculators_convert.spec import DraftSpec
-from speculators_convert.vocabulary import VocabularyTables
+from speculators_convert.target.vocabulary import VocabularyTables
 
 NOT_MEANING = frozenset(
     {"format", "tensors", "unknown_tensors", "evidence", "producer_version", "num_target_layers", "speculative_tokens", "d2t", "rope", "verifier", "bundled", "query_slots"}

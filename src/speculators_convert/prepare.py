@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from speculators_convert.checkpoint import MAX_DOCUMENT_BYTES, Checkpoint, parse_document
 from speculators_convert.errors import SourceError, UsageError
-from speculators_convert.head_comparison import compare_heads
 from speculators_convert.layouts.base import Kept, Layout, Options
-from speculators_convert.pairing import text_config
 from speculators_convert.reduce import always_kept, choose, count_tokens, from_mask
 from speculators_convert.sources import Source
 from speculators_convert.spec import DraftSpec, known
-from speculators_convert.vocabulary import read_tables
+from speculators_convert.target.head_comparison import compare_heads
+from speculators_convert.target.pairing import text_config
+from speculators_convert.target.vocabulary import read_tables
 
 MAX_MASK_BYTES = 256 * 1024 * 1024
 

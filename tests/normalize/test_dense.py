@@ -24,7 +24,7 @@ from speculators_convert.smoke.engine.model import Draft
 from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.target import Target, load_target
 from speculators_convert.sources import LocalSource, MemorySource
-from speculators_convert.vocabulary import read_tables
+from speculators_convert.target.vocabulary import read_tables
 
 LIBRARY, TRAINED = FIXTURES / "library", FIXTURES / "trained"
 PATTERNS = ("library/*/*-reduced*", "trained/*reduced*", "trained/*noncausal*", "library/0.9.0/sliding-noncausal", "library/0.9.0/confidence-without-markov")

@@ -12,13 +12,13 @@ from normalizing import FIXTURES, Read, read_draft, synthetic_draft
 from speculators_convert.checkpoint import Checkpoint, collect
 from speculators_convert.container.header import tensor_size_bytes
 from speculators_convert.errors import SpecConvertError
-from speculators_convert.head_comparison import HeadComparison
 from speculators_convert.layouts import LAYOUTS, Options
 from speculators_convert.layouts.base import Kept
-from speculators_convert.pairing import collect_pairing
 from speculators_convert.sources import LocalSource, MemorySource
 from speculators_convert.spec import D2T, DraftSpec
-from speculators_convert.vocabulary import read_tables
+from speculators_convert.target.head_comparison import HeadComparison
+from speculators_convert.target.pairing import collect_pairing
+from speculators_convert.target.vocabulary import read_tables
 
 FULL, REDUCED = (read_draft(MemorySource(synthetic_draft(head="gated", reduced=reduced))) for reduced in (False, True))
 TARGET_SOURCE = LocalSource(FIXTURES / "library/target")

@@ -13,8 +13,8 @@ from normalizing import DRAFTS, FIXTURES, Read, Written, clean_copy, normalize_d
 from speculators_convert.diff import DiffResult, Side, compare, meaning
 from speculators_convert.errors import RefusedError
 from speculators_convert.spec import D2T, Anchor, AttentionKind, DraftSpec
+from speculators_convert.target.vocabulary import read_tables
 from speculators_convert.tensor_digests import tensor_digests
-from speculators_convert.vocabulary import read_tables
 
 LAYOUTS = ("speculators", "sglang", "deepspec", "specforge")
 SAMPLE = [name for name in DRAFTS if "/0.8.1/" not in name and ("/0.7.0.2/" not in name or "vanilla" in name)]

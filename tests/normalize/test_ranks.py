@@ -23,8 +23,8 @@ from speculators_convert.errors import UsageError
 from speculators_convert.rank_manifest import MANIFEST_NAME, RankManifest, row_ranges
 from speculators_convert.ranks import AssembledSource, assembled
 from speculators_convert.sources import LocalSource, MemorySource
+from speculators_convert.target.vocabulary import read_tables
 from speculators_convert.tensor_digests import tensor_digests
-from speculators_convert.vocabulary import read_tables
 
 
 def whole(folder: Path) -> AssembledSource:

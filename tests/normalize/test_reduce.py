@@ -24,7 +24,7 @@ from speculators_convert.smoke.engine.model import Draft
 from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.target import Target, load_target
 from speculators_convert.sources import LocalSource
-from speculators_convert.vocabulary import read_tables
+from speculators_convert.target.vocabulary import read_tables
 
 TRAINED = FIXTURES / "trained"
 TARGET = TRAINED / "tiny-target"

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from speculators_convert.smoke.engine.heads import markov_head
 from speculators_convert.smoke.engine.load import Placement, read_weights
-from speculators_convert.vocabulary import read_tables
+from speculators_convert.target.vocabulary import read_tables
 
 PYTHON = Path.home() / ".cache/spec-convert/envs/sglang-0.5.23/bin/python"
 LIBRARY = FIXTURES / "library"

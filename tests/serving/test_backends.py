@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from speculators_convert import api
-from speculators_convert.pairing import head_dim
 from speculators_convert.serving import backends
 from speculators_convert.serving.backends import Case, Place, accepted, choose, problem
 from speculators_convert.smoke import pair, proof
+from speculators_convert.target.pairing import head_dim
 
 SGLANG = Path(os.environ.get("SPEC_CONVERT_CACHE", "~/.cache/spec-convert")).expanduser() / "envs/sglang-0.5.23"
 SHAPES = list(itertools.product((False, True), (False, True)))

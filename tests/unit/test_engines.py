@@ -167,7 +167,7 @@ def test_a_draft_inside_its_target_is_served_from_there() -> None:
 
 
 def test_the_target_decides_what_the_file_leaves_open() -> None:
-    from speculators_convert.pairing import collect_pairing  # noqa: PLC0415
+    from speculators_convert.target.pairing import collect_pairing  # noqa: PLC0415
 
     spec, checkpoint = read(FULL)
     target = Draft.load(FIXTURES / "library/target").apply((("set", "/num_hidden_layers", 3), ("set", "/max_position_embeddings", 9999)))

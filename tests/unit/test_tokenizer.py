@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from speculators_convert.sources import LocalSource, MemorySource
-from speculators_convert.tokenizer import byte_alphabet, parse_tokenizer, read_tokenizer
+from speculators_convert.target.tokenizer import byte_alphabet, parse_tokenizer, read_tokenizer
 
 TARGET = Path(__file__).resolve().parents[2] / "fixtures/trained/tiny-target"
 

@@ -11,10 +11,10 @@ from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.findings import EngineVerdict, Finding, Problem, Skipped
 from speculators_convert.formats import Reading
 from speculators_convert.model import Severity
-from speculators_convert.pairing import Pairing
 from speculators_convert.spec import DraftSpec, Settings
+from speculators_convert.target.pairing import Pairing
+from speculators_convert.target.vocabulary import VocabularyTables
 from speculators_convert.values import ValueFacts
-from speculators_convert.vocabulary import VocabularyTables
 
 MAX_FINDINGS = 100
 """Findings listed for one code; a damaged file of many tensors would otherwise fill memory and screen."""

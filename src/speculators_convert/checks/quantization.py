@@ -9,8 +9,8 @@ from speculators_convert.checks.core import check
 from speculators_convert.checks.places import CONFIG
 from speculators_convert.findings import Problem
 from speculators_convert.model import JsonValue, Severity
-from speculators_convert.pairing import Pairing
 from speculators_convert.spec import DraftSpec
+from speculators_convert.target.pairing import Pairing
 
 _PLAIN = {"BF16", "F16", "F32", "F64"}
 _DOCUMENTS = ("hf_quant_config.json", "quantization_config.json")

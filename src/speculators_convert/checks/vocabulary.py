@@ -13,9 +13,9 @@ from speculators_convert.checks.core import check
 from speculators_convert.checks.places import listed
 from speculators_convert.findings import Problem
 from speculators_convert.model import Severity
-from speculators_convert.pairing import Pairing
 from speculators_convert.spec import D2T, DraftSpec
-from speculators_convert.vocabulary import VocabularyTables
+from speculators_convert.target.pairing import Pairing
+from speculators_convert.target.vocabulary import VocabularyTables
 
 _TABLES = ("DSP102",)
 

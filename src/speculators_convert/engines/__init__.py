@@ -12,9 +12,9 @@ from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.engines.facts import facts, target_name, tp_fits
 from speculators_convert.engines.rules import Addition, Engine, Facts, Rule, Ruling
 from speculators_convert.findings import EngineVerdict
-from speculators_convert.pairing import Pairing
 from speculators_convert.sources import FileInfo
 from speculators_convert.spec import DraftSpec
+from speculators_convert.target.pairing import Pairing
 
 
 @cache

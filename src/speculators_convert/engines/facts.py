@@ -7,8 +7,8 @@ import re
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.engines.rules import Facts
 from speculators_convert.model import JsonValue
-from speculators_convert.pairing import Pairing
 from speculators_convert.spec import AttentionKind, DraftSpec, expected_shapes
+from speculators_convert.target.pairing import Pairing
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _PLAIN = {"BF16", "F16", "F32", "F64"}

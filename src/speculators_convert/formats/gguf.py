@@ -22,7 +22,7 @@ from speculators_convert.formats.places import Places
 from speculators_convert.formats.roles import resolve
 from speculators_convert.model import JsonValue
 from speculators_convert.spec import D2T, Anchor, AttentionKind, DraftSpec, Settings, TensorRef, Verifier
-from speculators_convert.vocabulary import read_kind, read_tables
+from speculators_convert.target.vocabulary import read_kind, read_tables
 
 _LEGACY = "dspark"
 _KEYS = {

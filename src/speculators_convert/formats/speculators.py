@@ -27,7 +27,7 @@ from speculators_convert.formats.native import algorithm_of, anchor_of, has_mark
 from speculators_convert.formats.places import Places
 from speculators_convert.formats.roles import resolve
 from speculators_convert.spec import Anchor, DraftSpec, Settings, Verifier
-from speculators_convert.vocabulary import read_kind, read_tables
+from speculators_convert.target.vocabulary import read_kind, read_tables
 
 _KINDS = ("dspark", "dflash")
 

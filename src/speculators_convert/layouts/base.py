@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from speculators_convert.checkpoint import Checkpoint
-from speculators_convert.head_comparison import HeadComparison
-from speculators_convert.pairing import Pairing
 from speculators_convert.plan import RewritePlan
 from speculators_convert.spec import DraftSpec
-from speculators_convert.vocabulary import VocabularyTables
+from speculators_convert.target.head_comparison import HeadComparison
+from speculators_convert.target.pairing import Pairing
+from speculators_convert.target.vocabulary import VocabularyTables
 
 DEFAULT_RANK_PAD = 8
 

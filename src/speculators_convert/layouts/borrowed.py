@@ -6,9 +6,9 @@ from speculators_convert.checkpoint import Location
 from speculators_convert.errors import RefusedError
 from speculators_convert.layouts.padding import width_bytes
 from speculators_convert.layouts.parts import Part
-from speculators_convert.pairing import Pairing
 from speculators_convert.plan import Copy
 from speculators_convert.spec import DraftSpec, known
+from speculators_convert.target.pairing import Pairing
 
 PLAIN = ("BF16", "F16", "F32")
 BORROWED = ("embed_tokens.weight", "lm_head.weight")

@@ -7,7 +7,7 @@ import numpy as np
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.errors import RefusedError
 from speculators_convert.spec import DraftSpec, expected_shapes
-from speculators_convert.vocabulary import VocabularyTables
+from speculators_convert.target.vocabulary import VocabularyTables
 
 _WITHOUT_EFFECT = {
     "verifier_lm_head.": "a copy of the target's head, used in training only",

@@ -18,9 +18,9 @@ from speculators_convert.layouts.native_config import native_config
 from speculators_convert.layouts.parts import copied, dropped
 from speculators_convert.layouts.refusals import NO_MAPPING, TABLE_ROLES, demand_portable
 from speculators_convert.layouts.speculators import owned_notes
-from speculators_convert.pairing import Pairing
 from speculators_convert.plan import RewritePlan
 from speculators_convert.spec import Anchor, AttentionKind, DraftSpec, MarkovKind, known
+from speculators_convert.target.pairing import Pairing
 
 _LEFT_OUT = {**dict.fromkeys(BORROWED, "SGLang takes it from the target and skips it in the file"), **dict.fromkeys(TABLE_ROLES, NO_MAPPING)}
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.errors import RefusedError, UsageError
-from speculators_convert.head_comparison import HeadComparison
 from speculators_convert.layouts.assemble import Draft, assemble
 from speculators_convert.layouts.base import Options
 from speculators_convert.layouts.dense_heads import Widening
@@ -16,10 +15,11 @@ from speculators_convert.layouts.native_config import EXTRA_TABLE, native_config
 from speculators_convert.layouts.parts import copied, dropped
 from speculators_convert.layouts.refusals import demand_portable
 from speculators_convert.layouts.sglang import refuse_unservable, serving_notes
-from speculators_convert.pairing import Pairing
 from speculators_convert.plan import RewritePlan
 from speculators_convert.runs import runs_of_ids
 from speculators_convert.spec import D2T, DraftSpec, MarkovHead, known
+from speculators_convert.target.head_comparison import HeadComparison
+from speculators_convert.target.pairing import Pairing
 
 MAX_RANK_PAD = 1024
 _REPLACED = {

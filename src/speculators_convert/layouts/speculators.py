@@ -18,9 +18,9 @@ from speculators_convert.layouts.parts import copied, dropped
 from speculators_convert.layouts.reduced import GATHERED, reduced_parts, reduced_spec
 from speculators_convert.layouts.refusals import NO_MAPPING, TABLE_ROLES, demand_portable
 from speculators_convert.model import JsonValue
-from speculators_convert.pairing import Pairing
 from speculators_convert.plan import RewritePlan
 from speculators_convert.spec import D2T, Anchor, DraftSpec, Verifier, known
+from speculators_convert.target.pairing import Pairing
 
 WRITTEN_VERSION = "0.9.0"
 """Stated as `speculators_version` when the source does not know one: the release whose keys are written."""

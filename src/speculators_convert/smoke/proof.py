@@ -7,7 +7,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from speculators_convert import pairing, workloads
+from speculators_convert import workloads
 from speculators_convert.checkpoint import Checkpoint, collect
 from speculators_convert.digest import checkpoint_digest
 from speculators_convert.errors import SmokeError, SourceError, UsageError
@@ -18,6 +18,7 @@ from speculators_convert.smoke_result import Comparison, ModeResult, Prompt, Ser
 from speculators_convert.sources import LocalSource, Source, local_folder
 from speculators_convert.sources.hub import parse_reference
 from speculators_convert.spec import Anchor, DraftSpec
+from speculators_convert.target.pairing import head_dim
 from speculators_convert.version import __version__
 from speculators_convert.workloads import Skipped
 from speculators_convert.workloads.prompt_file import read_prompts
@@ -139,7 +140,7 @@ def backends_for(spec: DraftSpec, target: Path, capability: str | None) -> backe
     """The table's attention back ends for a draft and the model in the folder `target`; no `capability` is a CPU."""
     from speculators_convert.smoke.sglang.plugin import in_force  # noqa: PLC0415
 
-    heads = pairing.head_dim(dict(collect(LocalSource(target), payloads=()).config))
+    heads = head_dim(dict(collect(LocalSource(target), payloads=()).config))
     bonus, live = spec.anchor is Anchor.BONUS, in_force(spec)
     return backends.choose(capability, bonus_anchor=bonus, plugin_live=live, sliding=spec.slides, head_dim=spec.head_dim, target_head_dim=heads)
 

@@ -16,10 +16,10 @@ from speculators_convert import checks, engines, geometry
 from speculators_convert.checkpoint import collect
 from speculators_convert.findings import Finding
 from speculators_convert.formats import detect
-from speculators_convert.pairing import collect_pairing
 from speculators_convert.sources import LocalSource, MemorySource
 from speculators_convert.spec import Settings
-from speculators_convert.vocabulary import read_tables
+from speculators_convert.target.pairing import collect_pairing
+from speculators_convert.target.vocabulary import read_tables
 
 VALUES: tuple[Any, ...] = (
     None, True, -1, 0, 1, 1.5, -0.5, 10**30, -(10**30), 1 << 31, 1 << 63, 1e308, "", "x", "12", "true", "\ud7ff" * 3, [], {}, [None], [[]], [1, "a"], [-1], [10**30], [1.5], [True],

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speculators_convert.container.header import DTYPE_BITS
-from speculators_convert.pairing import Pairing
 from speculators_convert.sources import Source
 from speculators_convert.spec import DraftSpec, TensorRef
-from speculators_convert.vocabulary import VocabularyTables
+from speculators_convert.target.pairing import Pairing
+from speculators_convert.target.vocabulary import VocabularyTables
 
 CHUNK_BYTES = 4 * 1024 * 1024
 

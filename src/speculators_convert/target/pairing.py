@@ -9,8 +9,8 @@ from speculators_convert.container.header import DTYPE_BITS
 from speculators_convert.model import JsonValue
 from speculators_convert.sources import Source
 from speculators_convert.spec import DraftSpec
-from speculators_convert.tokenizer import Tokenizer, read_tokenizer
-from speculators_convert.vocabulary import VocabularyTables
+from speculators_convert.target.tokenizer import Tokenizer, read_tokenizer
+from speculators_convert.target.vocabulary import VocabularyTables
 
 HEAD_SAMPLE_ROWS = 256
 FAR_HEAD_SAMPLE_ROWS = 16
