@@ -8,7 +8,7 @@ import pytest
 
 from checkpoints import BONUS, FULL, GATED, PROMPTS, SLIDING, TARGET
 from command import spec_convert
-from speculators_convert.receipt import verify
+from speculators_convert.rewrite.receipt import verify
 
 pytestmark = pytest.mark.engine
 

@@ -23,13 +23,13 @@ from speculators_convert.formats import FORMATS
 from speculators_convert.gate_codes import GATE_CODES
 from speculators_convert.layouts import LAYOUTS
 from speculators_convert.model import JsonValue, Model, pretty_json
-from speculators_convert.plan import RewritePlan
 from speculators_convert.policies import GatePolicy
 from speculators_convert.prepublish import Verification
 from speculators_convert.probe_result import ProbeResult
-from speculators_convert.rank_manifest import RankManifest
-from speculators_convert.receipt import Receipt
 from speculators_convert.report.smoke_html import smoke_html
+from speculators_convert.rewrite.plan import RewritePlan
+from speculators_convert.rewrite.rank_manifest import RankManifest
+from speculators_convert.rewrite.receipt import Receipt
 from speculators_convert.sglang_plugin.doctor import Doctor
 from speculators_convert.smoke_result import SmokeResult
 from speculators_convert.spec import DraftSpec

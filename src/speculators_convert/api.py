@@ -14,7 +14,7 @@ from speculators_convert.errors import RefusedError, SmokeError, UsageError
 from speculators_convert.findings import FormatInfo, Report, SourceInfo
 from speculators_convert.formats import Reading, detect
 from speculators_convert.model import Severity
-from speculators_convert.ranks import assembled
+from speculators_convert.rewrite.ranks import assembled
 from speculators_convert.sources import Source, open_source, streamed, verify
 from speculators_convert.spec import DraftSpec, Settings
 from speculators_convert.target.pairing import Pairing, collect_pairing
@@ -24,9 +24,9 @@ from speculators_convert.version import __version__
 if TYPE_CHECKING:
     from speculators_convert.bench_result import BenchOptions, BenchReport
     from speculators_convert.diff import DiffResult
-    from speculators_convert.plan import RewritePlan
     from speculators_convert.probe_result import ProbeOptions, ProbeResult
-    from speculators_convert.receipt import Receipt
+    from speculators_convert.rewrite.plan import RewritePlan
+    from speculators_convert.rewrite.receipt import Receipt
     from speculators_convert.smoke_result import SmokeOptions, SmokeResult
     from speculators_convert.values import ValueFacts
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from speculators_convert.errors import SourceError
 from speculators_convert.links import Whole
-from speculators_convert.plan import OutputFile, Segment
-from speculators_convert.receipt import TensorDigest
+from speculators_convert.rewrite.plan import OutputFile, Segment
+from speculators_convert.rewrite.receipt import TensorDigest
 from speculators_convert.segments import Chunk, stream
 from speculators_convert.sources import Source, safe_path
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal as Kind
 
 from speculators_convert.errors import SourceError
-from speculators_convert.plan import Copy, Literal, OutputFile, Segment, Text
+from speculators_convert.rewrite.plan import Copy, Literal, OutputFile, Segment, Text
 from speculators_convert.sources import LocalSource, Source, safe_path
 
 _FICLONE = 0x40049409

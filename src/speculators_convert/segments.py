@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from speculators_convert.plan import Copy, Gather, Literal, Rows, Segment, Text
-from speculators_convert.runs import flags_of
+from speculators_convert.rewrite.plan import Copy, Gather, Literal, Rows, Segment, Text
+from speculators_convert.rewrite.runs import flags_of
 from speculators_convert.sources import Source
 
 Read = Callable[[str, int, int], bytes]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from speculators_convert.errors import SourceError, UsageError
-from speculators_convert.plan import RewritePlan
+from speculators_convert.rewrite.plan import RewritePlan
 from speculators_convert.sources import FileInfo, Source
 
 

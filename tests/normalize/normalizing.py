@@ -14,9 +14,9 @@ from speculators_convert.checkpoint import Checkpoint, collect
 from speculators_convert.container.header import Tensor, encode, tensor_size_bytes
 from speculators_convert.formats import detect
 from speculators_convert.layouts import Options
-from speculators_convert.plan import RewritePlan
 from speculators_convert.prepare import gather
-from speculators_convert.receipt import Receipt
+from speculators_convert.rewrite.plan import RewritePlan
+from speculators_convert.rewrite.receipt import Receipt
 from speculators_convert.sources import Source, open_source
 from speculators_convert.spec import DraftSpec, Settings
 from speculators_convert.target.pairing import collect_pairing

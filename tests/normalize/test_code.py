@@ -11,7 +11,7 @@ from normalizing import normalize_draft, synthetic_draft
 from typer.testing import CliRunner
 
 from speculators_convert.cli import build
-from speculators_convert.receipt import verify
+from speculators_convert.rewrite.receipt import verify
 from speculators_convert.sources import MemorySource
 
 AUTO_MAP = {"": "config.DSparkSpeculatorConfig"}

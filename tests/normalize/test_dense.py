@@ -15,9 +15,9 @@ import torch
 from normalizing import FIXTURES, Read, clean_copy, normalize_draft, plan_draft, read_draft
 from torch import Tensor
 
-from speculators_convert import receipt
 from speculators_convert.checkpoint import collect
 from speculators_convert.errors import RefusedError, UsageError
+from speculators_convert.rewrite import receipt
 from speculators_convert.smoke.engine import decode, loop
 from speculators_convert.smoke.engine.load import NAMES, Placement, read_weights
 from speculators_convert.smoke.engine.model import Draft

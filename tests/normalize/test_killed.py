@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from normalizing import normalize_draft, plan_draft, read_draft, synthetic_draft
 
-from speculators_convert import receipt, write
+from speculators_convert import write
+from speculators_convert.rewrite import receipt
 
 
 def start_writing(source: Path, shelf: Path) -> int:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from normalizing import Written, normalize_draft, plan_draft, read_draft, synthetic_draft
 from safetensors import safe_open
 
-from speculators_convert import receipt
-from speculators_convert.plan import RewritePlan
-from speculators_convert.receipt import RECEIPT_NAME
+from speculators_convert.rewrite import receipt
+from speculators_convert.rewrite.plan import RewritePlan
+from speculators_convert.rewrite.receipt import RECEIPT_NAME
 from speculators_convert.sources import MemorySource, open_source
 
 

@@ -18,7 +18,7 @@ from speculators_convert import links, write
 from speculators_convert.cli import build
 from speculators_convert.errors import SourceError
 from speculators_convert.layouts import parts
-from speculators_convert.receipt import RECEIPT_NAME, verify
+from speculators_convert.rewrite.receipt import RECEIPT_NAME, verify
 from speculators_convert.sources import MemorySource
 
 SIDE_FILES = ("LICENSE", "README.md", "tokenizer.json")

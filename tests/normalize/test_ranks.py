@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from normalizing import FIXTURES, clean_copy, normalize_draft, read_draft, synthetic_draft
 from safetensors import safe_open
 
-from speculators_convert import receipt
 from speculators_convert.checkpoint import collect
 from speculators_convert.diff import Side, compare
 from speculators_convert.errors import UsageError
-from speculators_convert.rank_manifest import MANIFEST_NAME, RankManifest, row_ranges
-from speculators_convert.ranks import AssembledSource, assembled
+from speculators_convert.rewrite import receipt
+from speculators_convert.rewrite.rank_manifest import MANIFEST_NAME, RankManifest, row_ranges
+from speculators_convert.rewrite.ranks import AssembledSource, assembled
 from speculators_convert.sources import LocalSource, MemorySource
 from speculators_convert.target.vocabulary import read_tables
 from speculators_convert.tensor_digests import tensor_digests

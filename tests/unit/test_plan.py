@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from speculators_convert.plan import Copy, Dropped, Gather, Input, Literal, OutputFile, OutputTensor, Piece, RewritePlan, Rows, Text, unaccounted
+from speculators_convert.rewrite.plan import Copy, Dropped, Gather, Input, Literal, OutputFile, OutputTensor, Piece, RewritePlan, Rows, Text, unaccounted
 
 
 def tensor(name: str, start: int, stop: int, shape: tuple[int, ...] = (4,)) -> OutputTensor:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from speculators_convert import receipt, write
+from speculators_convert import write
 from speculators_convert.errors import SourceError
-from speculators_convert.plan import Copy, Input, InputFile, OutputFile, OutputTensor, RewritePlan, Text
-from speculators_convert.receipt import RECEIPT_NAME
+from speculators_convert.rewrite import receipt
+from speculators_convert.rewrite.plan import Copy, Input, InputFile, OutputFile, OutputTensor, RewritePlan, Text
+from speculators_convert.rewrite.receipt import RECEIPT_NAME
 from speculators_convert.sources import MemorySource
 
 

@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
     def verify_folders(files: Files) -> None:
         """Verify each folder of FILES that has a receipt."""
         from speculators_convert.prepublish import verify
-        from speculators_convert.receipt import RECEIPT_NAME
+        from speculators_convert.rewrite.receipt import RECEIPT_NAME
 
         broken = False
         for folder in _folders(files):

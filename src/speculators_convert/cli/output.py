@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from speculators_convert.bench_result import BenchReport
     from speculators_convert.diff import DiffResult
     from speculators_convert.findings import Report
-    from speculators_convert.plan import RewritePlan
     from speculators_convert.probe_result import ProbeResult
-    from speculators_convert.receipt import Receipt
+    from speculators_convert.rewrite.plan import RewritePlan
+    from speculators_convert.rewrite.receipt import Receipt
     from speculators_convert.sglang_plugin.doctor import Doctor
     from speculators_convert.smoke_result import SmokeResult
 

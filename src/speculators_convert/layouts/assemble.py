@@ -12,7 +12,7 @@ from speculators_convert.layouts.refusals import without_effect
 from speculators_convert.layouts.side_files import is_code, side_files
 from speculators_convert.layouts.tp_heads import split
 from speculators_convert.model import JsonValue, pretty_json
-from speculators_convert.plan import Copy, Dropped, Gather, Input, InputFile, OutputFile, RewritePlan, Rows, Text, unaccounted
+from speculators_convert.rewrite.plan import Copy, Dropped, Gather, Input, InputFile, OutputFile, RewritePlan, Rows, Text, unaccounted
 from speculators_convert.sources import SourceId
 from speculators_convert.spec import DraftSpec
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from speculators_convert.checkpoint import Checkpoint
-from speculators_convert.plan import RewritePlan
+from speculators_convert.rewrite.plan import RewritePlan
 from speculators_convert.spec import DraftSpec
 from speculators_convert.target.head_comparison import HeadComparison
 from speculators_convert.target.pairing import Pairing

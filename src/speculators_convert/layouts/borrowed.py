@@ -6,7 +6,7 @@ from speculators_convert.checkpoint import Location
 from speculators_convert.errors import RefusedError
 from speculators_convert.layouts.padding import width_bytes
 from speculators_convert.layouts.parts import Part
-from speculators_convert.plan import Copy
+from speculators_convert.rewrite.plan import Copy
 from speculators_convert.spec import DraftSpec, known
 from speculators_convert.target.pairing import Pairing
 

@@ -15,7 +15,7 @@ from speculators_convert.layouts.borrowed import BORROWED, borrowed
 from speculators_convert.layouts.native_config import native_config
 from speculators_convert.layouts.parts import copied, dropped
 from speculators_convert.layouts.refusals import NO_MAPPING, TABLE_ROLES, demand_full_vocabulary, demand_portable
-from speculators_convert.plan import RewritePlan
+from speculators_convert.rewrite.plan import RewritePlan
 from speculators_convert.spec import Anchor, DraftSpec
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from speculators_convert.layouts.padding import columns, computed, constant, range_of, rows_of, scattered
 from speculators_convert.layouts.parts import Part
-from speculators_convert.plan import Segment
+from speculators_convert.rewrite.plan import Segment
 from speculators_convert.spec import ConfidenceHead, TensorRef
 
 NEVER = -32768.0

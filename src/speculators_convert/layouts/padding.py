@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from speculators_convert.container.header import DTYPE_BITS
 from speculators_convert.errors import RefusedError
 from speculators_convert.layouts.parts import Part, source_name
-from speculators_convert.plan import Copy, Literal, Piece, Rows, Segment
+from speculators_convert.rewrite.plan import Copy, Literal, Piece, Rows, Segment
 from speculators_convert.spec import TensorRef
 
 _FORMATS = {"F32": "<f", "F16": "<e", "F64": "<d"}

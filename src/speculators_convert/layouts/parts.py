@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from speculators_convert.container.header import DTYPE_BITS, Tensor, encode, tensor_size_bytes
-from speculators_convert.plan import Copy, Dropped, Literal, OutputFile, OutputTensor, Segment, Text
+from speculators_convert.rewrite.plan import Copy, Dropped, Literal, OutputFile, OutputTensor, Segment, Text
 from speculators_convert.spec import TensorRef
 
 MAX_SHARD_BYTES = 5_000_000_000

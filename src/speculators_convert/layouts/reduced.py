@@ -9,8 +9,8 @@ from speculators_convert.layouts.base import Kept
 from speculators_convert.layouts.borrowed import target_tensor
 from speculators_convert.layouts.padding import width_bytes
 from speculators_convert.layouts.parts import Part, source_name
-from speculators_convert.plan import Gather, Literal
-from speculators_convert.runs import runs_of_ids
+from speculators_convert.rewrite.plan import Gather, Literal
+from speculators_convert.rewrite.runs import runs_of_ids
 from speculators_convert.spec import D2T, DraftSpec, TensorRef, known
 from speculators_convert.target.pairing import Pairing
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from speculators_convert.layouts.padding import width_bytes
 from speculators_convert.layouts.parts import Part
-from speculators_convert.plan import Copy, Gather, Literal, Rows, Segment
-from speculators_convert.runs import flags_of, runs_of
+from speculators_convert.rewrite.plan import Copy, Gather, Literal, Rows, Segment
+from speculators_convert.rewrite.runs import flags_of, runs_of
 
 
 def row_slice(part: Part, first: int, stop: int) -> list[Segment]:

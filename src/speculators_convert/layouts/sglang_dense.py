@@ -15,8 +15,8 @@ from speculators_convert.layouts.native_config import EXTRA_TABLE, native_config
 from speculators_convert.layouts.parts import copied, dropped
 from speculators_convert.layouts.refusals import demand_portable
 from speculators_convert.layouts.sglang import refuse_unservable, serving_notes
-from speculators_convert.plan import RewritePlan
-from speculators_convert.runs import runs_of_ids
+from speculators_convert.rewrite.plan import RewritePlan
+from speculators_convert.rewrite.runs import runs_of_ids
 from speculators_convert.spec import D2T, DraftSpec, MarkovHead, known
 from speculators_convert.target.head_comparison import HeadComparison
 from speculators_convert.target.pairing import Pairing

@@ -6,8 +6,8 @@ from pathlib import PurePosixPath
 
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.container.index import INDEX_NAME
-from speculators_convert.plan import Copy, Dropped, OutputFile
-from speculators_convert.receipt import RECEIPT_NAME
+from speculators_convert.rewrite.plan import Copy, Dropped, OutputFile
+from speculators_convert.rewrite.receipt import RECEIPT_NAME
 from speculators_convert.sources import FileInfo
 
 MAX_SIDE_FILE_BYTES = 64 * 1024 * 1024

@@ -17,7 +17,7 @@ from speculators_convert.layouts.parts import copied, dropped
 from speculators_convert.layouts.refusals import NO_MAPPING, TABLE_ROLES, demand_full_vocabulary, demand_portable
 from speculators_convert.layouts.speculators import owned_notes
 from speculators_convert.model import JsonValue
-from speculators_convert.plan import RewritePlan
+from speculators_convert.rewrite.plan import RewritePlan
 from speculators_convert.spec import Anchor, DraftSpec, known
 
 _LEFT_OUT = {**dict.fromkeys(BORROWED, "SpecForge takes it from the target"), **dict.fromkeys(TABLE_ROLES, NO_MAPPING)}

@@ -18,7 +18,7 @@ from speculators_convert.layouts.parts import copied, dropped
 from speculators_convert.layouts.reduced import GATHERED, reduced_parts, reduced_spec
 from speculators_convert.layouts.refusals import NO_MAPPING, TABLE_ROLES, demand_portable
 from speculators_convert.model import JsonValue
-from speculators_convert.plan import RewritePlan
+from speculators_convert.rewrite.plan import RewritePlan
 from speculators_convert.spec import D2T, Anchor, DraftSpec, Verifier, known
 from speculators_convert.target.pairing import Pairing
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from speculators_convert.errors import UsageError
 from speculators_convert.layouts.parts import METADATA, Part, weight_file
 from speculators_convert.layouts.row_slices import row_slice, zero_rows
-from speculators_convert.plan import OutputFile
-from speculators_convert.rank_manifest import SPLIT_ROLES, RankManifest, RankSlice, SplitTensor, rank_file, row_ranges
+from speculators_convert.rewrite.plan import OutputFile
+from speculators_convert.rewrite.rank_manifest import SPLIT_ROLES, RankManifest, RankSlice, SplitTensor, rank_file, row_ranges
 
 MAX_TP = 64
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from speculators_convert.geometry import human_bytes
-from speculators_convert.plan import RewritePlan
-from speculators_convert.receipt import RECEIPT_NAME, Receipt
+from speculators_convert.rewrite.plan import RewritePlan
+from speculators_convert.rewrite.receipt import RECEIPT_NAME, Receipt
 
 
 def plan_lines(plan: RewritePlan) -> Iterator[str]:

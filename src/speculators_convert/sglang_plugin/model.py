@@ -14,7 +14,7 @@ from sglang.srt.runtime_context import get_parallel
 from torch import Tensor
 
 from speculators_convert.errors import RefusedError
-from speculators_convert.rank_manifest import SPLIT_ROLES
+from speculators_convert.rewrite.rank_manifest import SPLIT_ROLES
 from speculators_convert.sglang_plugin import hooks
 from speculators_convert.sglang_plugin.markov import reduced_head
 from speculators_convert.sglang_plugin.rank_rows import is_split, read_rows

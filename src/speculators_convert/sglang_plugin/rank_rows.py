@@ -8,8 +8,8 @@ from pathlib import Path
 from torch import Tensor
 
 from speculators_convert.checkpoint import collect
-from speculators_convert.rank_manifest import MANIFEST_NAME
-from speculators_convert.ranks import assembled
+from speculators_convert.rewrite.rank_manifest import MANIFEST_NAME
+from speculators_convert.rewrite.ranks import assembled
 from speculators_convert.smoke.engine.load import read_tensor
 from speculators_convert.sources import LocalSource
 from speculators_convert.spec import TensorRef

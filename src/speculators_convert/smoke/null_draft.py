@@ -23,7 +23,7 @@ from speculators_convert.layouts.native_config import EXTRA_TABLE, native_config
 from speculators_convert.layouts.padding import columns
 from speculators_convert.layouts.parts import Part, copied, weight_files
 from speculators_convert.model import JsonValue, pretty_json
-from speculators_convert.plan import Literal, OutputFile
+from speculators_convert.rewrite.plan import Literal, OutputFile
 from speculators_convert.sources import LocalSource, Source, streamed
 from speculators_convert.spec import D2T, DraftSpec, MarkovHead, MarkovKind, expected_shapes, known
 from speculators_convert.target.pairing import text_config

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from speculators_convert.errors import SpecConvertError, UsageError
-from speculators_convert.ranks import assembled
+from speculators_convert.rewrite.ranks import assembled
 from speculators_convert.smoke.engine import session
 from speculators_convert.smoke.launch import ANSWER, FAILURE, PROGRESS, REQUEST, Failure, Request
 from speculators_convert.sources import open_source

@@ -18,7 +18,7 @@ from speculators_convert.checkpoint import MAX_DOCUMENT_BYTES, read_header
 from speculators_convert.container.header import DTYPE_BITS, Header, HeaderFault, Tensor, encode
 from speculators_convert.container.index import INDEX_NAME
 from speculators_convert.errors import SourceError
-from speculators_convert.rank_manifest import MANIFEST_NAME, RankManifest, RankSlice, SplitTensor, rows_problem
+from speculators_convert.rewrite.rank_manifest import MANIFEST_NAME, RankManifest, RankSlice, SplitTensor, rows_problem
 from speculators_convert.sources import FileInfo, Source, SourceId
 
 VIRTUAL_NAME = "model-ranks-assembled.safetensors"

@@ -13,8 +13,8 @@ from pydantic import Field, model_validator
 
 from speculators_convert.container.header import HeaderFault, tensor_size_bytes
 from speculators_convert.model import Model, canonical_json, sha256_hex
-from speculators_convert.plan_segments import Copy, Gather, Literal, Origin, Piece, Rows, Segment, Text
-from speculators_convert.rank_manifest import RankManifest
+from speculators_convert.rewrite.rank_manifest import RankManifest
+from speculators_convert.rewrite.segments import Copy, Gather, Literal, Origin, Piece, Rows, Segment, Text
 
 
 class OutputTensor(Model):

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from speculators_convert.errors import SourceError
 from speculators_convert.findings import Problem
 from speculators_convert.model import Model
-from speculators_convert.plan import Dropped, Input, InputFile
+from speculators_convert.rewrite.plan import Dropped, Input, InputFile
 
 RECEIPT_NAME = "spec-convert.receipt.json"
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
