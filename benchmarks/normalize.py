@@ -29,16 +29,16 @@ sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != Path(_
 
 import numpy as np  # noqa: E402
 
-from speculators_convert import write  # noqa: E402
 from speculators_convert.checkpoint import collect  # noqa: E402
 from speculators_convert.container.header import Tensor, encode, tensor_size_bytes  # noqa: E402
 from speculators_convert.formats import detect  # noqa: E402
 from speculators_convert.layouts import Options, find  # noqa: E402
-from speculators_convert.prepare import gather  # noqa: E402
 from speculators_convert.sources import open_source  # noqa: E402
 from speculators_convert.spec import D2T, Settings  # noqa: E402
 from speculators_convert.target.pairing import collect_pairing  # noqa: E402
 from speculators_convert.target.vocabulary import read_tables  # noqa: E402
+from speculators_convert.write.execution import execute  # noqa: E402
+from speculators_convert.write.prepare import gather  # noqa: E402
 
 VOCABULARY, DRAFT_VOCABULARY = 248_320, 32_000
 
@@ -222,7 +222,7 @@ def normalize(folder: Path, layout: str = "speculators", *, target: bool = False
     pairing = collect_pairing(source, spec, read_tables(checkpoint), target_source, collect(target_source)) if target_source else None
     chosen = find(layout)
     options = gather(chosen, spec, checkpoint, (source, target_source), Options(pairing=pairing, tp=tp))
-    write.execute(chosen.plan(spec, checkpoint, options), source, folder / "out", target=target_source)
+    execute(chosen.plan(spec, checkpoint, options), source, folder / "out", target=target_source)
 
 
 def dense(folder: Path) -> None:

@@ -155,7 +155,7 @@ class RewriteChoices:
 def plan_rewrite(inspection: Inspection, choices: RewriteChoices | None = None) -> RewritePlan:
     """What `normalize` would write; `RefusedError` when the checkpoint has errors or the layout cannot express the draft."""
     from speculators_convert.layouts import Options, find  # noqa: PLC0415
-    from speculators_convert.prepare import Reduction, gather, kept_vocabulary  # noqa: PLC0415
+    from speculators_convert.write.prepare import Reduction, gather, kept_vocabulary  # noqa: PLC0415
 
     chosen = choices or RewriteChoices()
     layout = find(chosen.layout)
@@ -184,7 +184,7 @@ def normalize(
     progress: Progress = no_progress,
 ) -> Receipt:
     """Rewrite a checkpoint into `out`, which must not exist; the receipt also lies in `out`. `choices`, when given, names the layout too."""
-    from speculators_convert.write import execute  # noqa: PLC0415
+    from speculators_convert.write.execution import execute  # noqa: PLC0415
 
     inspection = look(reference, target=target, tp=tp, settings=settings)
     chosen = choices or RewriteChoices(layout=layout)

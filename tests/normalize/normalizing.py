@@ -9,18 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speculators_convert import layouts, write
+from speculators_convert import layouts
 from speculators_convert.checkpoint import Checkpoint, collect
 from speculators_convert.container.header import Tensor, encode, tensor_size_bytes
 from speculators_convert.formats import detect
 from speculators_convert.layouts import Options
-from speculators_convert.prepare import gather
 from speculators_convert.rewrite.plan import RewritePlan
 from speculators_convert.rewrite.receipt import Receipt
 from speculators_convert.sources import Source, open_source
 from speculators_convert.spec import DraftSpec, Settings
 from speculators_convert.target.pairing import collect_pairing
 from speculators_convert.target.vocabulary import read_tables
+from speculators_convert.write.execution import CHUNK_BYTES, execute
+from speculators_convert.write.prepare import gather
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 DRAFTS = sorted(
@@ -69,14 +70,14 @@ def normalize_draft(
     *,
     settings: Settings | None = None,
     target: Path | Source | None = None,
-    chunk_bytes: int = write.CHUNK_BYTES,
+    chunk_bytes: int = CHUNK_BYTES,
     link: bool = False,
     **options: Any,
 ) -> Written:
     read = read_draft(reference, settings)
     plan = plan_draft(read, layout, target=target, **options)
     target_source = None if target is None else open_source(str(target)) if isinstance(target, Path) else target
-    return Written(plan, write.execute(plan, read.source, out, target=target_source, chunk_bytes=chunk_bytes, link=link), out)
+    return Written(plan, execute(plan, read.source, out, target=target_source, chunk_bytes=chunk_bytes, link=link), out)
 
 
 def synthetic_draft(

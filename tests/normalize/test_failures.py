@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from normalizing import normalize_draft, plan_draft, read_draft, synthetic_draft
 
-from speculators_convert import write
-from speculators_convert.claim import claimed
 from speculators_convert.errors import SourceError, UsageError, WriteError
 from speculators_convert.sources import FileInfo, MemorySource, SourceId, open_source
+from speculators_convert.write import execution
+from speculators_convert.write.claim import claimed
+from speculators_convert.write.execution import execute
 
 NOBODY = 65534
 
@@ -89,7 +90,7 @@ def test_too_little_space_is_seen_before_anything_is_written(small_disk: Path) -
 
 
 def test_a_disk_that_fills_up_meanwhile_leaves_nothing(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "_refuse_full", lambda folder, plan: None)
+    monkeypatch.setattr(execution, "_refuse_full", lambda folder, plan: None)
     big = synthetic_draft(vocabulary=4000, rank=200)
     with pytest.raises(WriteError, match="No space left"):
         normalize_draft(MemorySource(big), small_disk / "out", chunk_bytes=100_000)
@@ -120,7 +121,7 @@ def test_permission_denied_is_a_clear_error(source: Path) -> None:
         outcome = 1
         try:
             os.setuid(NOBODY)
-            write.execute(plan, read.source, shelf / "out")
+            execute(plan, read.source, shelf / "out")
         except WriteError as error:
             outcome = 0 if "Permission denied" in str(error) and "may write" in error.hint else 2
         finally:
@@ -164,7 +165,7 @@ def test_a_file_rewritten_during_the_copy_is_noticed(source: Path, tmp_path: Pat
         os.utime(source / "model.safetensors", ns=(1, 1))
 
     with pytest.raises(SourceError, match="changed while it was read"):
-        write.execute(plan, read.source, tmp_path / "out", progress=touch)
+        execute(plan, read.source, tmp_path / "out", progress=touch)
     assert left_in(tmp_path) == ["source"]
 
 
@@ -172,7 +173,7 @@ def test_a_plan_for_other_files_is_refused(source: Path, tmp_path: Path) -> None
     plan = plan_draft(read_draft(source), "speculators")
     (source / "README.md").write_text("longer than before, so the plan is out of date")
     with pytest.raises(SourceError, match="not what the plan was made from"):
-        write.execute(plan, open_source(str(source)), tmp_path / "out")
+        execute(plan, open_source(str(source)), tmp_path / "out")
     assert left_in(tmp_path) == ["source"]
 
 
@@ -198,7 +199,7 @@ def test_an_interrupt_leaves_nothing(source: Path, tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write.execute(plan_draft(read, "speculators"), read.source, tmp_path / "out", progress=stop)
+        execute(plan_draft(read, "speculators"), read.source, tmp_path / "out", progress=stop)
     assert left_in(tmp_path) == ["source"]
 
 

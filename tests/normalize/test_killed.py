@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from normalizing import normalize_draft, plan_draft, read_draft, synthetic_draft
 
-from speculators_convert import write
 from speculators_convert.rewrite import receipt
+from speculators_convert.write.execution import execute
 
 
 def start_writing(source: Path, shelf: Path) -> int:
@@ -24,7 +24,7 @@ def start_writing(source: Path, shelf: Path) -> int:
     if child == 0:
         try:
             for number in range(100_000):
-                write.execute(plan, read.source, shelf / f"out{number}", chunk_bytes=4096)
+                execute(plan, read.source, shelf / f"out{number}", chunk_bytes=4096)
         finally:
             os._exit(1)
     return child

@@ -14,12 +14,13 @@ import pytest
 from normalizing import Written, normalize_draft, plan_draft, read_draft, synthetic_draft
 from typer.testing import CliRunner
 
-from speculators_convert import links, write
 from speculators_convert.cli import build
 from speculators_convert.errors import SourceError
 from speculators_convert.layouts import parts
 from speculators_convert.rewrite.receipt import RECEIPT_NAME, verify
 from speculators_convert.sources import MemorySource
+from speculators_convert.write import links
+from speculators_convert.write.execution import execute
 
 SIDE_FILES = ("LICENSE", "README.md", "tokenizer.json")
 
@@ -244,7 +245,7 @@ def test_a_source_changed_while_its_link_is_read_is_noticed(tmp_path: Path) -> N
         os.utime(source / "model.safetensors", ns=(1, 1))
 
     with pytest.raises(SourceError, match="changed while it was read"):
-        write.execute(plan_draft(read, "speculators"), read.source, tmp_path / "out", link=True, progress=change)
+        execute(plan_draft(read, "speculators"), read.source, tmp_path / "out", link=True, progress=change)
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
@@ -259,7 +260,7 @@ def test_a_failed_run_takes_its_links_away_and_leaves_the_source_whole(tmp_path:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write.execute(plan_draft(read, "speculators"), read.source, tmp_path / "out", link=True, progress=stop)
+        execute(plan_draft(read, "speculators"), read.source, tmp_path / "out", link=True, progress=stop)
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
     assert verify(source) == ()
     assert (source / "model.safetensors").stat().st_nlink == 1

@@ -16,8 +16,6 @@ from normalizing import FIXTURES, Read, clean_copy, normalize_draft, read_draft
 from speculators_convert.checkpoint import collect
 from speculators_convert.errors import RefusedError, SourceError, UsageError
 from speculators_convert.layouts.base import Kept
-from speculators_convert.prepare import Reduction, kept_vocabulary
-from speculators_convert.reduce import Always, always_kept, choose, count_tokens, from_mask
 from speculators_convert.smoke.engine import decode
 from speculators_convert.smoke.engine.load import Placement, read_weights
 from speculators_convert.smoke.engine.model import Draft
@@ -25,6 +23,8 @@ from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.target import Target, load_target
 from speculators_convert.sources import LocalSource
 from speculators_convert.target.vocabulary import read_tables
+from speculators_convert.write.prepare import Reduction, kept_vocabulary
+from speculators_convert.write.reduce import Always, always_kept, choose, count_tokens, from_mask
 
 TRAINED = FIXTURES / "trained"
 TARGET = TRAINED / "tiny-target"

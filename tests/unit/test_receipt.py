@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from speculators_convert import write
 from speculators_convert.errors import SourceError
 from speculators_convert.rewrite import receipt
 from speculators_convert.rewrite.plan import Copy, Input, InputFile, OutputFile, OutputTensor, RewritePlan, Text
 from speculators_convert.rewrite.receipt import RECEIPT_NAME
 from speculators_convert.sources import MemorySource
+from speculators_convert.write.execution import execute
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
         OutputFile(path="w", size_bytes=8, segments=(Text(text="hh"), Copy(file="w", start=1, stop=7)), tensors=(tensor,)),
     )
     plan = RewritePlan(layout="test", source=Input(kind="memory", name="m", revision="c0ffee"), inputs=(InputFile(path="w", size_bytes=9, sha256="ab" * 32),), files=files)
-    write.execute(plan, MemorySource({"w": b"123456789"}), tmp_path / "out")
+    execute(plan, MemorySource({"w": b"123456789"}), tmp_path / "out")
     return tmp_path / "out"
 
 

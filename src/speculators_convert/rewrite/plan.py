@@ -1,6 +1,6 @@
 """A rewrite as a value: which bytes each output file is made of, where they come from, and the proof that nothing is left out.
 
-A plan is pure and complete: `write.execute` follows it without a decision of its own, and `--dry-run` prints it.
+A plan is pure and complete: `write` follows it without a decision of its own, and `--dry-run` prints it.
 """
 
 from __future__ import annotations

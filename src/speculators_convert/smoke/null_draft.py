@@ -15,10 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from speculators_convert.checkpoint import collect
-from speculators_convert.claim import claimed
 from speculators_convert.container.index import INDEX_NAME, encode_index
 from speculators_convert.errors import RefusedError
-from speculators_convert.file_writer import CHUNK_BYTES, FileWriter, write_bytes
 from speculators_convert.layouts.native_config import EXTRA_TABLE, native_config
 from speculators_convert.layouts.padding import columns
 from speculators_convert.layouts.parts import Part, copied, weight_files
@@ -27,6 +25,8 @@ from speculators_convert.rewrite.plan import Literal, OutputFile
 from speculators_convert.sources import LocalSource, Source, streamed
 from speculators_convert.spec import D2T, DraftSpec, MarkovHead, MarkovKind, expected_shapes, known
 from speculators_convert.target.pairing import text_config
+from speculators_convert.write.claim import claimed
+from speculators_convert.write.file_writer import CHUNK_BYTES, FileWriter, write_bytes
 
 PROPOSE = 16384.0
 """Bias of the mask token: exact in bfloat16 and float16 (1e4 is not exact in bfloat16), and above any logit."""

@@ -12,7 +12,7 @@ from sglang_harness.environment import LIBRARY, TRAINED
 from speculators_convert import api
 from speculators_convert.layouts import Options, find
 from speculators_convert.sglang_plugin import rank_rows
-from speculators_convert.write import execute
+from speculators_convert.write.execution import execute
 
 pytestmark = pytest.mark.usefixtures("world")
 CASES = {

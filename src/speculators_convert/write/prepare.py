@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from speculators_convert.checkpoint import MAX_DOCUMENT_BYTES, Checkpoint, parse_document
 from speculators_convert.errors import SourceError, UsageError
 from speculators_convert.layouts.base import Kept, Layout, Options
-from speculators_convert.reduce import always_kept, choose, count_tokens, from_mask
 from speculators_convert.sources import Source
 from speculators_convert.spec import DraftSpec, known
 from speculators_convert.target.head_comparison import compare_heads
 from speculators_convert.target.pairing import text_config
 from speculators_convert.target.vocabulary import read_tables
+from speculators_convert.write.reduce import always_kept, choose, count_tokens, from_mask
 
 MAX_MASK_BYTES = 256 * 1024 * 1024
 

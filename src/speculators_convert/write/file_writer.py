@@ -13,11 +13,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from speculators_convert.errors import SourceError
-from speculators_convert.links import Whole
 from speculators_convert.rewrite.plan import OutputFile, Segment
 from speculators_convert.rewrite.receipt import TensorDigest
-from speculators_convert.segments import Chunk, stream
 from speculators_convert.sources import Source, safe_path
+from speculators_convert.write.chunks import Chunk, stream
+from speculators_convert.write.links import Whole
 
 CHUNK_BYTES = 1024 * 1024
 """Small enough for the allocator to use the same memory again; larger chunks cost a page fault for each page."""

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from speculators_convert.claim import claimed
 from speculators_convert.errors import WriteError
-from speculators_convert.file_writer import CHUNK_BYTES, FileWriter, write_bytes
-from speculators_convert.links import Linked, link_files
 from speculators_convert.model import pretty_json, sha256_hex
 from speculators_convert.rewrite.plan import RewritePlan
 from speculators_convert.rewrite.rank_manifest import MANIFEST_NAME, RankManifest
 from speculators_convert.rewrite.receipt import RECEIPT_NAME, Digest, Receipt, Rewrite, Subject, TensorDigest
-from speculators_convert.source_watch import listing, refuse_changed, refuse_inside, refuse_stale
 from speculators_convert.sources import Source, verify
 from speculators_convert.version import __version__
+from speculators_convert.write.claim import claimed
+from speculators_convert.write.file_writer import CHUNK_BYTES, FileWriter, write_bytes
+from speculators_convert.write.links import Linked, link_files
+from speculators_convert.write.source_watch import listing, refuse_changed, refuse_inside, refuse_stale
 
 _RESERVE_BYTES = 1024 * 1024
 Progress = Callable[[int, int], None]
