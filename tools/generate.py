@@ -20,7 +20,8 @@ from speculators_convert.exits import ErrorDocument
 from speculators_convert.explain import Explanations
 from speculators_convert.findings import Report
 from speculators_convert.formats import FORMATS
-from speculators_convert.gate_codes import GATE_CODES
+from speculators_convert.gate.codes import GATE_CODES
+from speculators_convert.gate.verdict import GateReport
 from speculators_convert.layouts import LAYOUTS
 from speculators_convert.model import JsonValue, Model, pretty_json
 from speculators_convert.policies import GatePolicy
@@ -33,7 +34,6 @@ from speculators_convert.rewrite.receipt import Receipt
 from speculators_convert.sglang_plugin.doctor import Doctor
 from speculators_convert.smoke_result import SmokeResult
 from speculators_convert.spec import DraftSpec
-from speculators_convert.verdict import GateReport
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMAS: dict[str, type[Model]] = {

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from speculators_convert.errors import RefusedError
 from speculators_convert.findings import EngineVerdict
+from speculators_convert.gate.verdict import GateReport
 from speculators_convert.report.markdown import cell
-from speculators_convert.verdict import GateReport
 
 BEGIN, END = "<!-- spec-convert:begin -->", "<!-- spec-convert:end -->"
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from speculators_convert.checks import CHECKS
 from speculators_convert.errors import UsageError
-from speculators_convert.gate_codes import GATE_CODES
+from speculators_convert.gate.codes import GATE_CODES
 from speculators_convert.model import Model
 
 

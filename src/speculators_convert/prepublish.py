@@ -16,17 +16,17 @@ from speculators_convert.checkpoint import Checkpoint, collect
 from speculators_convert.container.json_lines import line_of
 from speculators_convert.digest import checkpoint_digest
 from speculators_convert.errors import SourceError
-from speculators_convert.evidence_files import read_evidence
 from speculators_convert.findings import Finding, Problem
-from speculators_convert.gate import Case, ReceiptState, decide, unreadable
-from speculators_convert.gate_codes import reason
+from speculators_convert.gate.codes import reason
+from speculators_convert.gate.decision import Case, ReceiptState, decide, unreadable
+from speculators_convert.gate.evidence_files import read_evidence
+from speculators_convert.gate.verdict import GateReport, Place, Reason, Requirement
 from speculators_convert.model import Model
 from speculators_convert.policies import GatePolicy, load_policy
 from speculators_convert.report.base import facts, printable
 from speculators_convert.rewrite import receipt
 from speculators_convert.smoke_result import CheckpointDigest
 from speculators_convert.sources import Source, open_source
-from speculators_convert.verdict import GateReport, Place, Reason, Requirement
 from speculators_convert.version import __version__
 
 Note = Callable[[str], None]

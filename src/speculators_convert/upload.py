@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 
 from speculators_convert import card
 from speculators_convert.checkpoint import Checkpoint
-from speculators_convert.gate_codes import GATE_CODES, reason
-from speculators_convert.verdict import Reason, Requirement
+from speculators_convert.gate.codes import GATE_CODES, reason
+from speculators_convert.gate.verdict import Reason, Requirement
 
 _CARD_KEYS = ("license", "base_model")
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")

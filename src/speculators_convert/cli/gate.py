@@ -13,7 +13,7 @@ from speculators_convert.cli.options import Reference, Target
 from speculators_convert.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
-    from speculators_convert.verdict import GateReport
+    from speculators_convert.gate.verdict import GateReport
 
 STATUS = {"pass": 0, "fail": 1, "unreadable": 3}
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from speculators_convert.findings import Finding
+from speculators_convert.gate.verdict import GateReport, Place
 from speculators_convert.model import JsonValue, Model
 from speculators_convert.model import printable as printable_text
-from speculators_convert.verdict import GateReport, Place
 
 _M = TypeVar("_M", bound=Model)
 OUTCOME_WORDS = {"pass": "PASS", "fail": "FAIL", "unreadable": "UNREADABLE"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from speculators_convert.gate.verdict import GateReport, Reason
 from speculators_convert.report.base import OUTCOME_WORDS, Reporter, facts, path_of, placed, printable, where
-from speculators_convert.verdict import GateReport, Reason
 
 
 def render(gate: GateReport) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from junitparser import Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from speculators_convert.checks import CHECKS
+from speculators_convert.gate.verdict import GateReport, Place, Reason, Requirement
 from speculators_convert.report.base import Reporter, facts, path_of, placed, where
-from speculators_convert.verdict import GateReport, Place, Reason, Requirement
 
 
 def render(gate: GateReport) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from speculators_convert.gate.verdict import GateReport
 from speculators_convert.report.base import OUTCOME_WORDS, Reporter, facts, path_of, placed, where
-from speculators_convert.verdict import GateReport
 
 
 def render(gate: GateReport) -> str:

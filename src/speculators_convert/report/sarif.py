@@ -7,10 +7,10 @@ from urllib.parse import quote
 
 from speculators_convert.checks import CHECKS
 from speculators_convert.findings import Finding
-from speculators_convert.gate_codes import GATE_CODES
+from speculators_convert.gate.codes import GATE_CODES
+from speculators_convert.gate.verdict import GateReport, Place, Reason, Waived
 from speculators_convert.model import JsonValue, Severity, pretty_json
 from speculators_convert.report.base import Reporter, facts, path_of, placed
-from speculators_convert.verdict import GateReport, Place, Reason, Waived
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}

@@ -7,9 +7,9 @@ from datetime import date
 
 import pytest
 
-from speculators_convert.evidence_files import EvidenceFile
 from speculators_convert.findings import EngineVerdict, Finding, FormatInfo, Report, SizeInfo, Skipped, SourceInfo
-from speculators_convert.gate import Case
+from speculators_convert.gate.decision import Case
+from speculators_convert.gate.evidence_files import EvidenceFile
 from speculators_convert.model import Severity, canonical_json, sha256_hex
 from speculators_convert.smoke_result import CheckpointDigest, ModeResult, PromptOutcome, SmokeResult
 from speculators_convert.spec import D2T, Anchor, DraftSpec, Rope, TensorRef, Verifier

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from speculators_convert.card import BEGIN, END, section, splice
 from speculators_convert.errors import RefusedError
-from speculators_convert.gate import Case, decide
+from speculators_convert.gate.decision import Case, decide
 from speculators_convert.policies import load_policy
 
 PUBLISH, DEFAULT = load_policy("publish"), load_policy("default")

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speculators_convert.errors import SourceError
-from speculators_convert.evidence_files import EvidenceFile, Fault, parse_evidence, read_evidence
 from speculators_convert.findings import Finding, Skipped
-from speculators_convert.gate import Case, ReceiptState, decide, unreadable
-from speculators_convert.gate_codes import GATE_CODES
+from speculators_convert.gate.codes import GATE_CODES
+from speculators_convert.gate.decision import Case, ReceiptState, decide, unreadable
+from speculators_convert.gate.evidence_files import EvidenceFile, Fault, parse_evidence, read_evidence
+from speculators_convert.gate.verdict import GateReport
 from speculators_convert.model import Severity
 from speculators_convert.policies import EngineRule, EvidenceRule, GatePolicy, Waiver, load_policy
 from speculators_convert.smoke_result import CheckpointDigest, Comparison, Equivalence, ModeResult, Sampled
-from speculators_convert.verdict import GateReport
 
 PUBLISH, DEFAULT = load_policy("publish"), load_policy("default")
 

@@ -18,10 +18,10 @@ from junitparser import JUnitXml
 
 from speculators_convert.errors import SourceError
 from speculators_convert.findings import Finding
-from speculators_convert.gate import Case, decide, unreadable
+from speculators_convert.gate.decision import Case, decide, unreadable
+from speculators_convert.gate.verdict import GateReport, Place
 from speculators_convert.policies import Waiver, load_policy
 from speculators_convert.report import reporters
-from speculators_convert.verdict import GateReport, Place
 
 SARIF_SCHEMA = json.loads((Path(__file__).parents[2] / "data/sarif/sarif-2.1.0.json").read_text(encoding="utf-8"))
 PUBLISH = load_policy("publish")
@@ -152,8 +152,8 @@ def test_any_text_in_a_finding_keeps_each_format_well_formed(text: str) -> None:
 
 def _gate_with(finding: Finding) -> GateReport:
     from speculators_convert.findings import FormatInfo, Report, SourceInfo  # noqa: PLC0415
-    from speculators_convert.gate_codes import reason  # noqa: PLC0415
-    from speculators_convert.verdict import Requirement  # noqa: PLC0415
+    from speculators_convert.gate.codes import reason  # noqa: PLC0415
+    from speculators_convert.gate.verdict import Requirement  # noqa: PLC0415
 
     source = SourceInfo(kind="local", name="d", revision=None, files=(), total_bytes=0)
     report = Report(

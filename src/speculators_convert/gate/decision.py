@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import date
 
 from speculators_convert.errors import SpecConvertError
-from speculators_convert.evidence_files import EvidenceFile
 from speculators_convert.findings import EngineVerdict, Finding, Report, Skipped
-from speculators_convert.gate_codes import GATE_CODES, reason
-from speculators_convert.gate_evidence import judge_evidence
+from speculators_convert.gate.codes import GATE_CODES, reason
+from speculators_convert.gate.evidence import judge_evidence
+from speculators_convert.gate.evidence_files import EvidenceFile
+from speculators_convert.gate.verdict import Acceptance, GateReport, Reason, Requirement, Waived
 from speculators_convert.policies import EngineRule, GatePolicy, Waiver
 from speculators_convert.smoke_result import CheckpointDigest
-from speculators_convert.verdict import Acceptance, GateReport, Reason, Requirement, Waived
 from speculators_convert.version import __version__
 
 NEEDS_TARGET = "needs --target"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from speculators_convert.verdict import Reason
+from speculators_convert.gate.verdict import Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 
-from speculators_convert.evidence_files import EvidenceFile
-from speculators_convert.gate_codes import reason
+from speculators_convert.gate.codes import reason
+from speculators_convert.gate.evidence_files import EvidenceFile
+from speculators_convert.gate.verdict import Acceptance, Reason
 from speculators_convert.model import canonical_json, sha256_hex
 from speculators_convert.policies import EvidenceRule
 from speculators_convert.smoke_result import CheckpointDigest, Equivalence, ModeResult, SmokeResult
-from speculators_convert.verdict import Acceptance, Reason
 from speculators_convert.version import __version__
 
 _FAULT_CODES = {"missing": "GATE010", "unreadable": "GATE011", "schema": "GATE012"}

@@ -1,0 +1,1 @@
+"""The gate: a report, evidence, a receipt and a policy to one verdict."""
