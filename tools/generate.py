@@ -25,8 +25,8 @@ from speculators_convert.gate.verdict import GateReport
 from speculators_convert.layouts import LAYOUTS
 from speculators_convert.model import JsonValue, Model, pretty_json
 from speculators_convert.policies import GatePolicy
-from speculators_convert.prepublish import Verification
 from speculators_convert.probe_result import ProbeResult
+from speculators_convert.publish.check import Verification
 from speculators_convert.report.smoke_html import smoke_html
 from speculators_convert.rewrite.plan import RewritePlan
 from speculators_convert.rewrite.rank_manifest import RankManifest

@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
     @app.command("gate-folders", hidden=True)
     def gate_folders(files: Files, policy: Policy = "default") -> None:
         """Run the gate on each folder of FILES that holds weights."""
-        from speculators_convert.prepublish import GateRequest, gate
+        from speculators_convert.publish.check import GateRequest, gate
         from speculators_convert.report import reporters
 
         statuses = [0]
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
     @app.command("verify-folders", hidden=True)
     def verify_folders(files: Files) -> None:
         """Verify each folder of FILES that has a receipt."""
-        from speculators_convert.prepublish import verify
+        from speculators_convert.publish.check import verify
         from speculators_convert.rewrite.receipt import RECEIPT_NAME
 
         broken = False

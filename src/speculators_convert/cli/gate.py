@@ -64,7 +64,7 @@ def register(app: typer.Typer) -> None:
         repository: Repository = "THIS_REPO",
     ) -> None:
         """Decide whether a draft may be published: findings, receipt and evidence against a policy. 0 pass, 1 fail, 3 unreadable."""
-        from speculators_convert.prepublish import GateRequest, gate
+        from speculators_convert.publish.check import GateRequest, gate
 
         files = report_files(output_format, out, also)
         answer = gate(GateRequest(reference, policy=policy, target=target, evidence=tuple(evidence or ())), note=output.note)
@@ -99,7 +99,7 @@ def emit(answer: GateReport, output_format: GateFormat, files: dict[Path, str], 
 
 def write_card(answer: GateReport, path: Path, repository: str) -> None:
     """Put the generated section into the card; a gate that did not pass leaves the card as it is."""
-    from speculators_convert.card import section, splice
+    from speculators_convert.publish.card import section, splice
 
     if answer.outcome != "pass":
         output.note(f"{path} was left as it is: the gate did not pass")

@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
         repository: Repository = "THIS_REPO",
     ) -> None:
         """The gate for a folder before `hf upload`: also looks at each file that would be sent, and at the model card."""
-        from speculators_convert.prepublish import GateRequest, gate
+        from speculators_convert.publish.check import GateRequest, gate
 
         files = report_files(output_format, out, also)
         request = GateRequest(folder, policy=policy, target=target, evidence=tuple(evidence or ()), folder_is_uploaded=True)

@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
         output_format: OutputFormat = Format.TEXT,
     ) -> None:
         """Recompute each digest of a receipt: 0 when every byte is as it was written, 1 when not, 3 without a receipt."""
-        from speculators_convert.prepublish import verify
+        from speculators_convert.publish.check import verify
 
         answer = verify(folder)
         if output_format is Format.JSON:

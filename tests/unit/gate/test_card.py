@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculators_convert.card import BEGIN, END, section, splice
 from speculators_convert.errors import RefusedError
 from speculators_convert.gate.decision import Case, decide
 from speculators_convert.policies import load_policy
+from speculators_convert.publish.card import BEGIN, END, section, splice
 
 PUBLISH, DEFAULT = load_policy("publish"), load_policy("default")
 

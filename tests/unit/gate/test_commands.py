@@ -15,7 +15,7 @@ from junitparser import JUnitXml
 from speculators_convert.checkpoint import collect
 from speculators_convert.cli import main
 from speculators_convert.digest import checkpoint_digest
-from speculators_convert.prepublish import GateRequest, gate
+from speculators_convert.publish.check import GateRequest, gate
 from speculators_convert.report.json_ import render
 from speculators_convert.smoke_result import CheckpointDigest, SmokeResult
 from speculators_convert.sources import LocalSource

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.draft_editor import Draft
 
 from speculators_convert.model import Severity
-from speculators_convert.prepublish import GateRequest, gate
+from speculators_convert.publish.check import GateRequest, gate
 from speculators_convert.report import reporters
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from speculators_convert.checkpoint import Checkpoint
+from speculators_convert.publish.upload import front_matter, is_documentation, requirements
 from speculators_convert.sources import FileInfo, SourceId
-from speculators_convert.upload import front_matter, is_documentation, requirements
 
 SOUND = ("config.json", "model.safetensors", "README.md", "LICENSE", ".gitattributes", "spec-convert.receipt.json", "smoke.json")
 CARD = "---\nlicense: apache-2.0\nbase_model:\n  - org/target\n---\n# Draft\n"

@@ -10,7 +10,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from speculators_convert import upload
 from speculators_convert.api import look
 from speculators_convert.checkpoint import Checkpoint, collect
 from speculators_convert.container.json_lines import line_of
@@ -23,6 +22,7 @@ from speculators_convert.gate.evidence_files import read_evidence
 from speculators_convert.gate.verdict import GateReport, Place, Reason, Requirement
 from speculators_convert.model import Model
 from speculators_convert.policies import GatePolicy, load_policy
+from speculators_convert.publish import upload
 from speculators_convert.report.base import facts, printable
 from speculators_convert.rewrite import receipt
 from speculators_convert.smoke_result import CheckpointDigest

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
-from speculators_convert import card
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.gate.codes import GATE_CODES, reason
 from speculators_convert.gate.verdict import Reason, Requirement
+from speculators_convert.publish import card
 
 _CARD_KEYS = ("license", "base_model")
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
