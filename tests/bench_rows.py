@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from speculators_convert.bench.plan import order
-from speculators_convert.bench_result import Arm, BenchPlan, RequestRow, WorkloadRecord
-from speculators_convert.smoke_result import CheckpointDigest
+from speculators_convert.results.bench import Arm, BenchPlan, RequestRow, WorkloadRecord
+from speculators_convert.results.smoke import CheckpointDigest
 
 TOKENS = 11
 NOTHING = CheckpointDigest(digest="0" * 64, files={}, reference="x")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from speculators_convert.model import Model
-from speculators_convert.smoke_result import Block, Comparison, Equivalence, Sampled, ServerRecord, SmokeResult, Split
+from speculators_convert.results.smoke import Block, Comparison, Equivalence, Sampled, ServerRecord, SmokeResult, Split
 from speculators_convert.spec import Anchor
 
 ROOT = Path(__file__).parents[1]

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from speculators_convert.smoke_result import Comparison, Equivalence, SmokeResult
+from speculators_convert.results.smoke import Comparison, Equivalence, SmokeResult
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, EVIDENCE = ROOT / "docs/equivalence.md", ROOT / "docs/evidence"

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from speculators_convert.bench_result import BenchManifest, BenchPlan, BenchReport, RequestRow, ServerRun
 from speculators_convert.checks import CHECKS, Check
 from speculators_convert.cli import build
 from speculators_convert.diff import DiffResult
@@ -25,14 +24,15 @@ from speculators_convert.gate.verdict import GateReport
 from speculators_convert.layouts import LAYOUTS
 from speculators_convert.model import JsonValue, Model, pretty_json
 from speculators_convert.policies import GatePolicy
-from speculators_convert.probe_result import ProbeResult
 from speculators_convert.publish.check import Verification
 from speculators_convert.report.smoke_html import smoke_html
+from speculators_convert.results.bench import BenchManifest, BenchPlan, BenchReport, RequestRow, ServerRun
+from speculators_convert.results.probe import ProbeResult
+from speculators_convert.results.smoke import SmokeResult
 from speculators_convert.rewrite.plan import RewritePlan
 from speculators_convert.rewrite.rank_manifest import RankManifest
 from speculators_convert.rewrite.receipt import Receipt
 from speculators_convert.sglang_plugin.doctor import Doctor
-from speculators_convert.smoke_result import SmokeResult
 from speculators_convert.spec import DraftSpec
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -29,11 +29,11 @@ from gpu.site import make_site  # noqa: E402
 
 import gpu_bench_models as models  # noqa: E402
 from speculators_convert import api  # noqa: E402
-from speculators_convert.bench_result import BenchOptions, BenchReport  # noqa: E402
 from speculators_convert.errors import SpecConvertError  # noqa: E402
 from speculators_convert.report.bench_html import render_bench  # noqa: E402
 from speculators_convert.report.bench_png import write_png  # noqa: E402
 from speculators_convert.report.bench_text import bench_lines  # noqa: E402
+from speculators_convert.results.bench import BenchOptions, BenchReport  # noqa: E402
 
 SIMULATED_LENGTH = "3"
 SYNTHETIC_PROMPT, SYNTHETIC_REQUESTS = 256, 16

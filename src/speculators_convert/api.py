@@ -22,12 +22,12 @@ from speculators_convert.target.vocabulary import VocabularyTables, read_tables
 from speculators_convert.version import __version__
 
 if TYPE_CHECKING:
-    from speculators_convert.bench_result import BenchOptions, BenchReport
     from speculators_convert.diff import DiffResult
-    from speculators_convert.probe_result import ProbeOptions, ProbeResult
+    from speculators_convert.results.bench import BenchOptions, BenchReport
+    from speculators_convert.results.probe import ProbeOptions, ProbeResult
+    from speculators_convert.results.smoke import SmokeOptions, SmokeResult
     from speculators_convert.rewrite.plan import RewritePlan
     from speculators_convert.rewrite.receipt import Receipt
-    from speculators_convert.smoke_result import SmokeOptions, SmokeResult
     from speculators_convert.values import ValueFacts
 
 DEFAULT_LAYOUT = "speculators"
@@ -207,8 +207,8 @@ def diff(left: str, right: str) -> DiffResult:
 
 def smoke(reference: str | None = None, *, options: SmokeOptions | None = None, settings: Settings | None = None, progress: Progress = no_progress) -> SmokeResult:
     """Run a draft against its target and compare with target-only decoding. Without `reference`, the pair that ships with the package."""
+    from speculators_convert.results.smoke import SmokeOptions  # noqa: PLC0415
     from speculators_convert.smoke import pair, proof  # noqa: PLC0415
-    from speculators_convert.smoke_result import SmokeOptions  # noqa: PLC0415
 
     if settings not in (None, Settings()) and proof.pick_engine(options or SmokeOptions())[0] == "sglang":
         raise UsageError("SGLang reads the files as they are", where="--set", measured="facts stated", expected="none", hint="normalize with --set first, and smoke the result")
@@ -231,9 +231,9 @@ def _with_anchor_probe(result: SmokeResult, inspection: Inspection, options: Smo
     """Acceptance of a flipped anchor can pass any floor: the probe's own comparison of both layouts is a claim of the run."""
     from speculators_convert.errors import SmokeError  # noqa: PLC0415
     from speculators_convert.probe import prove  # noqa: PLC0415
-    from speculators_convert.probe_result import ProbeOptions  # noqa: PLC0415
+    from speculators_convert.results.probe import ProbeOptions  # noqa: PLC0415
+    from speculators_convert.results.smoke import Comparison  # noqa: PLC0415
     from speculators_convert.smoke import proof  # noqa: PLC0415
-    from speculators_convert.smoke_result import Comparison  # noqa: PLC0415
 
     asked = ProbeOptions(target=options.target, dtype=options.dtype, device=options.device, facts=("anchor",))
     try:
@@ -249,7 +249,7 @@ def _with_anchor_probe(result: SmokeResult, inspection: Inspection, options: Smo
 def probe(reference: str, *, options: ProbeOptions | None = None, settings: Settings | None = None, progress: Progress = no_progress) -> ProbeResult:
     """Draft under each reading that a file can be mistaken for and say which fits best. Runs on files with findings: these may be what it explains."""
     from speculators_convert.probe import prove  # noqa: PLC0415
-    from speculators_convert.probe_result import ProbeOptions  # noqa: PLC0415
+    from speculators_convert.results.probe import ProbeOptions  # noqa: PLC0415
 
     inspection = look(reference, settings=settings)
     return prove.prove(inspection.spec, inspection.checkpoint, inspection.source, options or ProbeOptions(), progress)
@@ -258,7 +258,7 @@ def probe(reference: str, *, options: ProbeOptions | None = None, settings: Sett
 def bench(reference: str, out: Path, *, options: BenchOptions | None = None, settings: Settings | None = None, progress: Progress = no_progress) -> BenchReport:
     """Measure a draft against its target alone and keep all raw rows in `out`. `SmokeError` when a request fails, or when the budget ended first: call again."""
     from speculators_convert.bench import prove, run  # noqa: PLC0415
-    from speculators_convert.bench_result import DRAFTED, BenchOptions  # noqa: PLC0415
+    from speculators_convert.results.bench import DRAFTED, BenchOptions  # noqa: PLC0415
     from speculators_convert.smoke.proof import target_folder  # noqa: PLC0415
 
     chosen, drafts = options or BenchOptions(), []

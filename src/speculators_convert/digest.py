@@ -7,7 +7,7 @@ import hashlib
 from speculators_convert.checkpoint import Checkpoint
 from speculators_convert.container.index import INDEX_NAME
 from speculators_convert.model import canonical_json, sha256_hex
-from speculators_convert.smoke_result import CheckpointDigest
+from speculators_convert.results.smoke import CheckpointDigest
 from speculators_convert.sources import Source
 
 CHUNK_BYTES = 4 * 1024 * 1024

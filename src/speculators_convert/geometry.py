@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from speculators_convert.findings import SizeInfo, TensorRow
-from speculators_convert.smoke_result import Block
+from speculators_convert.results.smoke import Block
 from speculators_convert.spec import D2T, Anchor, AttentionKind, DraftSpec
 
 _VOCABULARY_ROWS = {"lm_head.weight", "markov_head.markov_w2.weight"}

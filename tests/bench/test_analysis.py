@@ -7,7 +7,7 @@ import pytest
 from bench_rows import plan_of, row
 from speculators_convert.bench import analysis, rows
 from speculators_convert.bench.plan import order
-from speculators_convert.bench_result import BenchReport, RequestRow
+from speculators_convert.results.bench import BenchReport, RequestRow
 
 MS = 1_000_000
 

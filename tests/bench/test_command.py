@@ -12,8 +12,8 @@ import pytest
 from bench_rows import TOKENS, plan_of, row
 from command import spec_convert
 from speculators_convert.bench import store
-from speculators_convert.bench_result import ServerRun
 from speculators_convert.model import sha256_hex
+from speculators_convert.results.bench import ServerRun
 from speculators_convert.workloads.base import Request, Workload
 
 DRAFT = Path(__file__).parents[2] / "fixtures/trained/tiny-bonus-reduced-vanilla"

@@ -14,12 +14,12 @@ import pytest
 
 from speculators_convert import api
 from speculators_convert.bench import store
-from speculators_convert.bench_result import BenchOptions, BenchReport
 from speculators_convert.errors import RefusedError, SmokeError, SourceError, UsageError
 from speculators_convert.model import canonical_json, pretty_json, sha256_hex
 from speculators_convert.report.bench_html import render_bench
 from speculators_convert.report.bench_png import write_png
 from speculators_convert.report.bench_text import bench_lines
+from speculators_convert.results.bench import BenchOptions, BenchReport
 
 TRAINED = Path(__file__).parents[2] / "fixtures" / "trained"
 DRAFT, TARGET = TRAINED / "tiny-bonus-reduced-vanilla", TRAINED / "tiny-target"

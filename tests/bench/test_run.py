@@ -12,8 +12,8 @@ import pytest
 
 from bench_rows import TOKENS, plan_of, row
 from speculators_convert.bench import run, store
-from speculators_convert.bench_result import BenchPlan, BenchReport, RequestRow, Step
 from speculators_convert.errors import SmokeError, WriteError
+from speculators_convert.results.bench import BenchPlan, BenchReport, RequestRow, Step
 from speculators_convert.workloads.base import Request, Workload
 
 WORKLOAD = Workload("w", (Request("a", "", (1, 2)), Request("b", "", (3,))))

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from command import spec_convert
-from speculators_convert.probe_result import ProbeResult
+from speculators_convert.results.probe import ProbeResult
 
 TRAINED = Path(__file__).parents[2] / "fixtures" / "trained"
 FILES = ("--prompts", TRAINED / "prompts.jsonl", "--prompts", TRAINED / "texts.jsonl")

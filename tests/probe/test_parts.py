@@ -12,13 +12,13 @@ import pytest
 from speculators_convert.probe import hypotheses, judge, passages, score
 from speculators_convert.probe.hypotheses import Question, TargetFacts, ask
 from speculators_convert.probe.run import conclude, rank
-from speculators_convert.probe_result import HypothesisResult
+from speculators_convert.results.probe import HypothesisResult
+from speculators_convert.results.smoke import Prompt
 from speculators_convert.smoke.engine import loop
 from speculators_convert.smoke.engine.load import Placement, read_weights
 from speculators_convert.smoke.engine.model import Draft
 from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.target import Target, load_target
-from speculators_convert.smoke_result import Prompt
 from speculators_convert.sources import LocalSource
 from speculators_convert.spec import Anchor
 from speculators_convert.workloads.prompt_file import read_prompts

@@ -96,7 +96,7 @@ def test_all_claims_hold(passed: Path) -> None:
 
 
 def test_result_is_evidence_with_its_surroundings(passed: Path) -> None:
-    from speculators_convert.smoke_result import SmokeResult  # noqa: PLC0415
+    from speculators_convert.results.smoke import SmokeResult  # noqa: PLC0415
 
     found = SmokeResult.model_validate(result(passed))
     assert found.engine == "sglang"

@@ -11,11 +11,11 @@ import torch
 
 from speculators_convert.checkpoint import collect
 from speculators_convert.formats import detect
+from speculators_convert.results.smoke import Prompt
 from speculators_convert.smoke.engine.load import Placement, read_weights
 from speculators_convert.smoke.engine.model import Draft
 from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.target import Target, load_target
-from speculators_convert.smoke_result import Prompt
 from speculators_convert.sources import LocalSource, Source
 from speculators_convert.spec import DraftSpec, Settings, known
 from speculators_convert.workloads.prompt_file import read_prompts

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from speculators_convert.results.smoke import EngineRun, SmokeConfig
 from speculators_convert.smoke import pair
 from speculators_convert.smoke.engine import graphs, loop
 from speculators_convert.smoke.engine.load import Placement, read_weights
@@ -17,7 +18,6 @@ from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.sample import Sampler
 from speculators_convert.smoke.engine.target import Target, load_target
 from speculators_convert.smoke.reference import BACKEND
-from speculators_convert.smoke_result import EngineRun, SmokeConfig
 from speculators_convert.workloads.prompt_file import read_prompts
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

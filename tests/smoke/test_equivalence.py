@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from speculators_convert.results.smoke import Equivalence, Prompt
 from speculators_convert.smoke.compare import outcome
 from speculators_convert.smoke.engine import decode, loop, splits
 from speculators_convert.smoke.engine.load import Placement, read_weights
@@ -16,7 +17,6 @@ from speculators_convert.smoke.engine.model import Draft
 from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.target import Step, Target, load_target
 from speculators_convert.smoke.equivalence import TOLERANCE_STEPS, judge, report
-from speculators_convert.smoke_result import Equivalence, Prompt
 from speculators_convert.spec import D2T
 
 TRAINED = Path(__file__).parents[2] / "fixtures" / "trained"

@@ -13,12 +13,12 @@ import pytest
 
 from speculators_convert import api
 from speculators_convert.model import Severity
+from speculators_convert.results.smoke import Prompt
 from speculators_convert.smoke.engine import loop
 from speculators_convert.smoke.engine.load import Placement, read_weights
 from speculators_convert.smoke.engine.model import Draft
 from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.target import load_target
-from speculators_convert.smoke_result import Prompt
 from speculators_convert.workloads import load
 
 ROOT = Path(__file__).parents[2]

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from speculators_convert.errors import SmokeError
+from speculators_convert.results.smoke import EngineRun, Prompt, SmokeConfig
 from speculators_convert.smoke import compare, pair
 from speculators_convert.smoke.compare import Drafted
 from speculators_convert.smoke.engine import graphs, loop, lossless, tp
@@ -22,7 +23,6 @@ from speculators_convert.smoke.engine.model import Draft
 from speculators_convert.smoke.engine.sample import Sampler
 from speculators_convert.smoke.engine.target import Target
 from speculators_convert.smoke.reference import BACKEND
-from speculators_convert.smoke_result import EngineRun, Prompt, SmokeConfig
 from speculators_convert.sources import MemorySource
 from speculators_convert.workloads.prompt_file import read_prompts
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from speculators_convert.errors import SmokeError
+from speculators_convert.results.smoke import Nodes
 from speculators_convert.serving.ports import free_ports
 from speculators_convert.smoke.sglang import nodes
-from speculators_convert.smoke_result import Nodes
 
 
 @pytest.fixture

@@ -15,13 +15,13 @@ from speculators_convert import api
 from speculators_convert.container.header import Tensor, parse
 from speculators_convert.errors import RefusedError, UsageError
 from speculators_convert.model import sha256_hex
+from speculators_convert.results.smoke import Prompt
 from speculators_convert.smoke.engine import decode, loop
 from speculators_convert.smoke.engine.load import Placement, read_tensor, read_weights
 from speculators_convert.smoke.engine.model import Draft
 from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.target import Target, load_target
 from speculators_convert.smoke.null_draft import DEFAULT_RANK, PROPOSE, write_null_draft
-from speculators_convert.smoke_result import Prompt
 from speculators_convert.sources import LocalSource
 from speculators_convert.spec import D2T, DraftSpec, MarkovKind, known
 

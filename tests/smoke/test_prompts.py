@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from speculators_convert.errors import SmokeError, SourceError, UsageError
-from speculators_convert.smoke_result import Prompt
+from speculators_convert.results.smoke import Prompt
 from speculators_convert.workloads.prompt_file import read_prompts
 
 TARGET = Path(__file__).parents[2] / "fixtures" / "trained" / "tiny-target"

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from speculators_convert.errors import SmokeError, UsageError
+from speculators_convert.results.smoke import Prompt, SmokeConfig
 from speculators_convert.smoke import pair
 from speculators_convert.smoke.compare import outcome
 from speculators_convert.smoke.reference import BACKEND
-from speculators_convert.smoke_result import Prompt, SmokeConfig
 from speculators_convert.sources import MemorySource
 from speculators_convert.workloads.prompt_file import read_prompts
 

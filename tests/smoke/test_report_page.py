@@ -9,7 +9,7 @@ import pytest
 from command import spec_convert
 from smoke_results import ROOT
 from speculators_convert.report.smoke_html import smoke_html
-from speculators_convert.smoke_result import SmokeResult
+from speculators_convert.results.smoke import SmokeResult
 
 pytest.importorskip("torch")
 

@@ -9,6 +9,7 @@ import pytest
 
 from speculators_convert import api
 from speculators_convert.errors import SmokeError, SourceError, UsageError
+from speculators_convert.results.smoke import Nodes, Prompt, ServerOptions, ServerRecord, SmokeConfig, SmokeOptions
 from speculators_convert.serving.client import Answer
 from speculators_convert.serving.config import ServerConfig
 from speculators_convert.smoke import pair, proof
@@ -16,7 +17,6 @@ from speculators_convert.smoke.sglang import backend, claims, fleet, plan
 from speculators_convert.smoke.sglang.ask import Rows
 from speculators_convert.smoke.sglang.outputs import counts, drafted
 from speculators_convert.smoke.sglang.store import Store
-from speculators_convert.smoke_result import Nodes, Prompt, ServerOptions, ServerRecord, SmokeConfig, SmokeOptions
 from speculators_convert.sources import LocalSource
 
 PROMPTS = tuple(Prompt(input_ids=(1, 2, 3)) for _ in range(8))

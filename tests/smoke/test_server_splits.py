@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from speculators_convert.errors import SmokeError
+from speculators_convert.results.smoke import Prompt
 from speculators_convert.smoke.engine import loop, splits
 from speculators_convert.smoke.engine.load import Placement, read_weights
 from speculators_convert.smoke.engine.model import Draft
@@ -19,7 +20,6 @@ from speculators_convert.smoke.engine.target import Target, load_target
 from speculators_convert.smoke.equivalence import TOLERANCE_STEPS
 from speculators_convert.smoke.sglang import server_splits
 from speculators_convert.smoke.sglang.server_splits import classify, measure
-from speculators_convert.smoke_result import Prompt
 
 TRAINED = Path(__file__).parents[2] / "fixtures" / "trained"
 NAME = "tiny-bonus-reduced-vanilla"

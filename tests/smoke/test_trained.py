@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from speculators_convert.results.smoke import Prompt
 from speculators_convert.smoke.engine import loop
 from speculators_convert.smoke.engine.model import Draft
 from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.target import Target
-from speculators_convert.smoke_result import Prompt
 from speculators_convert.spec import D2T, Anchor, AttentionKind, DraftSpec
 
 TRAINED = Path(__file__).parents[2] / "fixtures" / "trained"

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from math import fsum
 from statistics import median
 
-from speculators_convert.bench_result import (
+from speculators_convert.results.bench import (
     DRAFTED,
     PLAIN,
     Acceptance,

@@ -12,9 +12,9 @@ from queue import Empty, SimpleQueue
 from threading import Event
 from typing import Any
 
-from speculators_convert.bench_result import RequestRow
 from speculators_convert.errors import SmokeError
 from speculators_convert.model import canonical_json, sha256_hex
+from speculators_convert.results.bench import RequestRow
 from speculators_convert.workloads.base import Request
 
 Events = Iterable[dict[str, Any]]

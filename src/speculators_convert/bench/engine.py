@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from speculators_convert.bench_result import RequestRow, Step
+from speculators_convert.results.bench import RequestRow, Step
 from speculators_convert.workloads.base import Request
 
 

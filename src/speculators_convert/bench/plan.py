@@ -7,12 +7,12 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-from speculators_convert.bench_result import PLAIN, Arm, BenchOptions, BenchPlan, SkippedRequest, Step, WorkloadRecord
 from speculators_convert.errors import UsageError
 from speculators_convert.model import canonical_json, sha256_hex
+from speculators_convert.results.bench import PLAIN, Arm, BenchOptions, BenchPlan, SkippedRequest, Step, WorkloadRecord
+from speculators_convert.results.smoke import CheckpointDigest
 from speculators_convert.serving.devices import gpus
 from speculators_convert.serving.versions import installed
-from speculators_convert.smoke_result import CheckpointDigest
 from speculators_convert.version import __version__
 from speculators_convert.workloads.base import Workload
 

@@ -9,10 +9,10 @@ from speculators_convert import workloads
 from speculators_convert.bench import plan, reference, run, sglang
 from speculators_convert.bench.engine import Engine
 from speculators_convert.bench.run import Progress, Unfinished
-from speculators_convert.bench_result import PLAIN, BenchOptions, BenchReport
 from speculators_convert.checkpoint import Checkpoint, collect
 from speculators_convert.digest import checkpoint_digest
 from speculators_convert.errors import UsageError
+from speculators_convert.results.bench import PLAIN, BenchOptions, BenchReport
 from speculators_convert.sources import LocalSource, Source, local_folder
 from speculators_convert.spec import DraftSpec
 

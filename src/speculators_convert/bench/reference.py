@@ -13,9 +13,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from speculators_convert.bench_result import PLAIN, BenchOptions, BenchPlan, RequestRow, Step
 from speculators_convert.errors import SmokeError, UsageError
 from speculators_convert.model import Model
+from speculators_convert.results.bench import PLAIN, BenchOptions, BenchPlan, RequestRow, Step
 from speculators_convert.spec import DraftSpec
 from speculators_convert.workloads.base import Request
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from speculators_convert.bench.reference import Ask, Job, Rows
-from speculators_convert.bench_result import RequestRow
 from speculators_convert.errors import SpecConvertError
 from speculators_convert.model import canonical_json, sha256_hex
+from speculators_convert.results.bench import RequestRow
 from speculators_convert.rewrite.ranks import assembled
 from speculators_convert.smoke.engine import fit, graphs, load, loop, session
 from speculators_convert.smoke.engine.model import Draft

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from speculators_convert.bench_result import BenchPlan, RequestRow, Step
 from speculators_convert.errors import SmokeError
+from speculators_convert.results.bench import BenchPlan, RequestRow, Step
 
 
 def demand(plan: BenchPlan, step: Step, rows: Sequence[RequestRow]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from speculators_convert.bench import rows, store
 from speculators_convert.bench.engine import Engine, Server
-from speculators_convert.bench_result import BenchPlan, BenchReport, RequestRow, ServerRun, Step
+from speculators_convert.results.bench import BenchPlan, BenchReport, RequestRow, ServerRun, Step
 from speculators_convert.workloads.base import Workload
 
 Progress = Callable[[int, int, str], None]

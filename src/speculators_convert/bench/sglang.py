@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from speculators_convert.bench import closed_loop
-from speculators_convert.bench_result import BenchOptions, BenchPlan, RequestRow, Step
+from speculators_convert.results.bench import BenchOptions, BenchPlan, RequestRow, Step
 from speculators_convert.serving import devices
 from speculators_convert.serving.client import Client
 from speculators_convert.serving.command import variables

@@ -20,9 +20,9 @@ from pydantic import ValidationError
 
 from speculators_convert.bench import analysis, rows
 from speculators_convert.bench.plan import order
-from speculators_convert.bench_result import PLAIN, BenchManifest, BenchPlan, BenchReport, RequestRow, ServerEntry, ServerRun, Step
 from speculators_convert.errors import RefusedError, SmokeError, SourceError, UsageError, WriteError
 from speculators_convert.model import JsonValue, Model, canonical_json, pretty_json, sha256_hex
+from speculators_convert.results.bench import PLAIN, BenchManifest, BenchPlan, BenchReport, RequestRow, ServerEntry, ServerRun, Step
 from speculators_convert.workloads.base import Workload
 
 PLAN, WORKLOAD, MANIFEST, SUMMARY, SERVERS = "plan.json", "workload.jsonl", "manifest.json", "summary.json", "servers"

@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Measure a draft against its target alone: exact output lengths, raw rows, and a summary that `bench analyze DIR` computes again bit for bit."""
         from speculators_convert import api
-        from speculators_convert.bench_result import BenchOptions
+        from speculators_convert.results.bench import BenchOptions
 
         if len(references) == 2 and references[0] == "analyze":
             output.demand_outside(Path(references[1]), html, png)

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from speculators_convert.api import Progress
-    from speculators_convert.bench_result import BenchReport
     from speculators_convert.diff import DiffResult
     from speculators_convert.findings import Report
-    from speculators_convert.probe_result import ProbeResult
+    from speculators_convert.results.bench import BenchReport
+    from speculators_convert.results.probe import ProbeResult
+    from speculators_convert.results.smoke import SmokeResult
     from speculators_convert.rewrite.plan import RewritePlan
     from speculators_convert.rewrite.receipt import Receipt
     from speculators_convert.sglang_plugin.doctor import Doctor
-    from speculators_convert.smoke_result import SmokeResult
 
 _BYTES = {"writing", "reading weights"}
 """Tasks that count bytes."""

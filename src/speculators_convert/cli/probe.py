@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Draft under each reading that a file can be mistaken for, and say which fits best: exit status 1 when that contradicts the file."""
         from speculators_convert.api import probe
-        from speculators_convert.probe_result import ProbeOptions
+        from speculators_convert.results.probe import ProbeOptions
 
         options = ProbeOptions(target=target, prompts=tuple(prompts or ()), dtype=dtype, device=device)
         with output.progress() as progress:

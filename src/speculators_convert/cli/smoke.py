@@ -11,7 +11,7 @@ from speculators_convert.cli import output
 from speculators_convert.cli.options import Format, OutputFormat, Set, checked, parse_settings
 
 if TYPE_CHECKING:
-    from speculators_convert.smoke_result import Nodes
+    from speculators_convert.results.smoke import Nodes
 
 RESULT_NAME = "smoke-result.json"
 _SGLANG = "SGLang"
@@ -93,8 +93,8 @@ def register(app: typer.Typer) -> None:
         """Prove a draft by running it: drafted greedy decoding against the target alone, token for token."""
         from speculators_convert.api import smoke
         from speculators_convert.cli.signals import ended_by_signals
+        from speculators_convert.results.smoke import ServerOptions, SmokeOptions
         from speculators_convert.smoke import pair
-        from speculators_convert.smoke_result import ServerOptions, SmokeOptions
 
         folder = out if out is not None and out.suffix != ".json" else None
         servers = checked(
@@ -123,7 +123,7 @@ def register(app: typer.Typer) -> None:
 def _nodes(count: int, rank: int, address: str | None) -> Nodes | None:
     """This machine's place; `UsageError` when the three options do not fit together."""
     from speculators_convert.errors import UsageError
-    from speculators_convert.smoke_result import Nodes
+    from speculators_convert.results.smoke import Nodes
 
     if count == 1:
         if rank or address:

@@ -13,7 +13,7 @@ from speculators_convert.gate.evidence import judge_evidence
 from speculators_convert.gate.evidence_files import EvidenceFile
 from speculators_convert.gate.verdict import Acceptance, GateReport, Reason, Requirement, Waived
 from speculators_convert.policies import EngineRule, GatePolicy, Waiver
-from speculators_convert.smoke_result import CheckpointDigest
+from speculators_convert.results.smoke import CheckpointDigest
 from speculators_convert.version import __version__
 
 NEEDS_TARGET = "needs --target"

@@ -11,7 +11,7 @@ from speculators_convert.gate.evidence_files import EvidenceFile
 from speculators_convert.gate.verdict import Acceptance, Reason
 from speculators_convert.model import canonical_json, sha256_hex
 from speculators_convert.policies import EvidenceRule
-from speculators_convert.smoke_result import CheckpointDigest, Equivalence, ModeResult, SmokeResult
+from speculators_convert.results.smoke import CheckpointDigest, Equivalence, ModeResult, SmokeResult
 from speculators_convert.version import __version__
 
 _FAULT_CODES = {"missing": "GATE010", "unreadable": "GATE011", "schema": "GATE012"}

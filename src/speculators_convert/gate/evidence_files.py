@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from speculators_convert.container import strict_json
-from speculators_convert.smoke_result import SmokeResult
+from speculators_convert.results.smoke import SmokeResult
 
 SCHEMA_VERSION = "1"
 MAX_EVIDENCE_BYTES = 64 * 1024 * 1024

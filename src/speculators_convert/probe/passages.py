@@ -9,8 +9,8 @@ import torch
 
 from speculators_convert.errors import UsageError
 from speculators_convert.probe.score import Passage, read, text_anchors
+from speculators_convert.results.smoke import Prompt
 from speculators_convert.smoke.engine.target import Target
-from speculators_convert.smoke_result import Prompt
 
 CONTINUATION_TOKENS = 64
 MAX_TEXT_TOKENS = 256

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from speculators_convert.checkpoint import Checkpoint, collect
 from speculators_convert.digest import checkpoint_digest
 from speculators_convert.errors import SmokeError
-from speculators_convert.probe_result import ProbeOptions, ProbeResult
+from speculators_convert.results.probe import ProbeOptions, ProbeResult
+from speculators_convert.results.smoke import Prompt, SmokeConfig, SmokeOptions
 from speculators_convert.smoke import proof
 from speculators_convert.smoke.compare import Progress
-from speculators_convert.smoke_result import Prompt, SmokeConfig, SmokeOptions
 from speculators_convert.sources import LocalSource, Source
 from speculators_convert.spec import DraftSpec, known
 from speculators_convert.version import __version__

@@ -11,11 +11,11 @@ from speculators_convert.probe.hypotheses import STATED, Hypothesis, Question
 from speculators_convert.probe.judge import Difference, Tally, compare
 from speculators_convert.probe.passages import Material, gather
 from speculators_convert.probe.score import Passage, Steps, divergence, replay, text_anchors
-from speculators_convert.probe_result import HypothesisResult
+from speculators_convert.results.probe import HypothesisResult
+from speculators_convert.results.smoke import Prompt
 from speculators_convert.smoke.engine.load import Placement, read_weights
 from speculators_convert.smoke.engine.model import Draft
 from speculators_convert.smoke.engine.target import Target
-from speculators_convert.smoke_result import Prompt
 from speculators_convert.sources import Source
 from speculators_convert.spec import D2T, known
 

@@ -24,8 +24,8 @@ from speculators_convert.model import Model
 from speculators_convert.policies import GatePolicy, load_policy
 from speculators_convert.publish import upload
 from speculators_convert.report.base import facts, printable
+from speculators_convert.results.smoke import CheckpointDigest
 from speculators_convert.rewrite import receipt
-from speculators_convert.smoke_result import CheckpointDigest
 from speculators_convert.sources import Source, open_source
 from speculators_convert.version import __version__
 

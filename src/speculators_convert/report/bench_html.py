@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from speculators_convert.bench_result import ArmResult, BenchPlan, BenchReport, Change, ConcurrencyResult, Distribution
 from speculators_convert.report import svg
 from speculators_convert.report.bench_text import nothing_worse
 from speculators_convert.report.html import NOTHING, Column, Markup, code, element, facts, join, page, section, table
+from speculators_convert.results.bench import ArmResult, BenchPlan, BenchReport, Change, ConcurrencyResult, Distribution
 
 TIMES: tuple[tuple[str, Callable[[ArmResult], Distribution]], ...] = (
     ("End to end", lambda arm: arm.end_to_end),

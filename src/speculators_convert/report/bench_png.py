@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from speculators_convert.bench_result import BenchReport, ConcurrencyResult
 from speculators_convert.errors import UsageError, WriteError
 from speculators_convert.report.bench_html import TIMES
+from speculators_convert.results.bench import BenchReport, ConcurrencyResult
 
 _COLOURS = ("#565e68", "#1f5fa8", "#a8500f", "#17693a", "#7b3fa0")
 _WIDTH, _HEIGHT, _DPI = 4.2, 3.2, 130

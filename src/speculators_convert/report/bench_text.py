@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from speculators_convert.bench_result import ArmResult, BenchReport, Change, ConcurrencyResult, Distribution
+from speculators_convert.results.bench import ArmResult, BenchReport, Change, ConcurrencyResult, Distribution
 
 
 def bench_lines(report: BenchReport) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from speculators_convert.report.html import Markup, element, join
 from speculators_convert.report.svg import WIDTH, drawing
-from speculators_convert.smoke_result import Block
+from speculators_convert.results.smoke import Block
 from speculators_convert.spec import Anchor
 
 _MOST = 9

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from speculators_convert.probe_result import HypothesisResult, ProbeResult
+from speculators_convert.results.probe import HypothesisResult, ProbeResult
 
 
 def probe_lines(result: ProbeResult) -> Iterator[str]:

@@ -14,7 +14,7 @@ from speculators_convert.report.block_svg import block_drawing, block_sentence
 from speculators_convert.report.html import NOTHING, Column, Markup, code, element, facts, join, page, section, table, text
 from speculators_convert.report.smoke_modes import acceptance
 from speculators_convert.report.smoke_outcomes import equivalence, holds, prompts
-from speculators_convert.smoke_result import Block, CheckpointDigest, Comparison, ServerRecord, SmokeResult
+from speculators_convert.results.smoke import Block, CheckpointDigest, Comparison, ServerRecord, SmokeResult
 
 _VERDICTS = {"pass": ("Pass", "\N{CHECK MARK}", "good"), "fail": ("Fail", "\N{BALLOT X}", "bad"), "not-run": ("Not run", "\N{EM DASH}", "open")}
 """Word, sign and colour."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 from speculators_convert.report.html import NOTHING, Column, Markup, element, join, table
 from speculators_convert.report.scale import PERCENT
 from speculators_convert.report.svg import Bar, column_chart
-from speculators_convert.smoke_result import ModeResult
+from speculators_convert.results.smoke import ModeResult
 
 _K = TypeVar("_K", bound=Hashable)
 

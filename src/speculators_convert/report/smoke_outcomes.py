@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from speculators_convert.report.html import NOTHING, Column, Markup, element, join, table
 from speculators_convert.report.smoke_modes import alike
-from speculators_convert.smoke_result import Equivalence, ModeResult, PromptOutcome, Sampled, SmokeResult, Split, run_name
+from speculators_convert.results.smoke import Equivalence, ModeResult, PromptOutcome, Sampled, SmokeResult, Split, run_name
 
 _OPEN = 32
 """Prompts up to which a table is shown unfolded."""

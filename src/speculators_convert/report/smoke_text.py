@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from speculators_convert.smoke_result import ModeResult, SmokeResult
+from speculators_convert.results.smoke import ModeResult, SmokeResult
 
 _BAR = 24
 

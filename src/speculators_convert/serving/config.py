@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from speculators_convert.model import Model
-from speculators_convert.smoke_result import Nodes
+from speculators_convert.results.smoke import Nodes
 
 Role = Literal["drafted", "null draft", "plain"]
 PLUGIN_VARIABLE, PLUGIN_GROUP, PLUGIN_NAME = "SGLANG_PLUGINS", "sglang.srt.plugins", "speculators_dspark"

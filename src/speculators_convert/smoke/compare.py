@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from speculators_convert.results.smoke import Comparison, Equivalence, ModeResult, Prompt, PromptOutcome, Sampled, run_name
 from speculators_convert.smoke.equivalence import judge, report
-from speculators_convert.smoke_result import Comparison, Equivalence, ModeResult, Prompt, PromptOutcome, Sampled, run_name
 
 __all__ = ["Drafted", "Progress", "equal_to_each_other", "equal_to_plain", "equal_to_recorded", "judge", "lossless", "outcome", "report"]
 Progress = Callable[[int, int, str], None]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from speculators_convert.smoke_result import Equivalence, Split
+from speculators_convert.results.smoke import Equivalence, Split
 
 if TYPE_CHECKING:
     from speculators_convert.smoke.engine.splits import Gaps

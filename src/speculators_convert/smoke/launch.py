@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from speculators_convert.errors import SmokeError, UsageError
 from speculators_convert.model import Model
+from speculators_convert.results.smoke import EngineRun, Prompt, SmokeConfig
 from speculators_convert.smoke.compare import Progress
-from speculators_convert.smoke_result import EngineRun, Prompt, SmokeConfig
 from speculators_convert.sources import Source
 from speculators_convert.spec import DraftSpec
 

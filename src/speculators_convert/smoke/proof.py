@@ -11,10 +11,10 @@ from speculators_convert import workloads
 from speculators_convert.checkpoint import Checkpoint, collect
 from speculators_convert.digest import checkpoint_digest
 from speculators_convert.errors import SmokeError, SourceError, UsageError
+from speculators_convert.results.smoke import Comparison, ModeResult, Prompt, ServerOptions, SmokeConfig, SmokeOptions, SmokeResult
 from speculators_convert.serving import backends
 from speculators_convert.smoke import reference
 from speculators_convert.smoke.compare import Progress
-from speculators_convert.smoke_result import Comparison, ModeResult, Prompt, ServerOptions, SmokeConfig, SmokeOptions, SmokeResult
 from speculators_convert.sources import LocalSource, Source, local_folder
 from speculators_convert.sources.hub import parse_reference
 from speculators_convert.spec import Anchor, DraftSpec

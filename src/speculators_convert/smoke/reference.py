@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from speculators_convert.errors import UsageError
+from speculators_convert.results.smoke import EngineRun, Prompt, SmokeConfig
 from speculators_convert.smoke.compare import Progress
-from speculators_convert.smoke_result import EngineRun, Prompt, SmokeConfig
 from speculators_convert.sources import Source
 from speculators_convert.spec import DraftSpec
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from speculators_convert.errors import UsageError
-from speculators_convert.smoke_result import Prompt
+from speculators_convert.results.smoke import Prompt
 from speculators_convert.workloads import mmspec, mt_bench, prompt_file
 from speculators_convert.workloads.base import Item, Request, Skipped, Workload, per_topic
 from speculators_convert.workloads.tokens import Encoder, max_positions

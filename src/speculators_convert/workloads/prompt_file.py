@@ -8,7 +8,7 @@ from pathlib import Path
 from speculators_convert.container import strict_json
 from speculators_convert.errors import SourceError, UsageError
 from speculators_convert.model import JsonValue
-from speculators_convert.smoke_result import Prompt
+from speculators_convert.results.smoke import Prompt
 from speculators_convert.workloads.base import Item
 from speculators_convert.workloads.tokens import Encode, load_encoder
 

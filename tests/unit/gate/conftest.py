@@ -11,7 +11,7 @@ from speculators_convert.findings import EngineVerdict, Finding, FormatInfo, Rep
 from speculators_convert.gate.decision import Case
 from speculators_convert.gate.evidence_files import EvidenceFile
 from speculators_convert.model import Severity, canonical_json, sha256_hex
-from speculators_convert.smoke_result import CheckpointDigest, ModeResult, PromptOutcome, SmokeResult
+from speculators_convert.results.smoke import CheckpointDigest, ModeResult, PromptOutcome, SmokeResult
 from speculators_convert.spec import D2T, Anchor, DraftSpec, Rope, TensorRef, Verifier
 from speculators_convert.version import __version__
 

@@ -17,7 +17,7 @@ from speculators_convert.cli import main
 from speculators_convert.digest import checkpoint_digest
 from speculators_convert.publish.check import GateRequest, gate
 from speculators_convert.report.json_ import render
-from speculators_convert.smoke_result import CheckpointDigest, SmokeResult
+from speculators_convert.results.smoke import CheckpointDigest, SmokeResult
 from speculators_convert.sources import LocalSource
 
 TRAINED = Path(__file__).parents[3] / "fixtures" / "trained"

@@ -18,7 +18,7 @@ from speculators_convert.gate.evidence_files import EvidenceFile, Fault, parse_e
 from speculators_convert.gate.verdict import GateReport
 from speculators_convert.model import Severity
 from speculators_convert.policies import EngineRule, EvidenceRule, GatePolicy, Waiver, load_policy
-from speculators_convert.smoke_result import CheckpointDigest, Comparison, Equivalence, ModeResult, Sampled
+from speculators_convert.results.smoke import CheckpointDigest, Comparison, Equivalence, ModeResult, Sampled
 
 PUBLISH, DEFAULT = load_policy("publish"), load_policy("default")
 

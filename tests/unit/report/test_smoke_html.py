@@ -13,7 +13,7 @@ from smoke_results import EXAMPLE, HOSTILE, ROOT, everything, example, infected
 from speculators_convert.model import printable
 from speculators_convert.report.block_svg import block_drawing, block_sentence
 from speculators_convert.report.smoke_html import smoke_html
-from speculators_convert.smoke_result import Block, SmokeResult
+from speculators_convert.results.smoke import Block, SmokeResult
 from speculators_convert.spec import Anchor
 
 SECTIONS = ("claims", "block", "acceptance", "equivalence", "prompts", "servers", "run", "checkpoints")

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 import transformers
 
+from speculators_convert.results.smoke import EngineRun, Equivalence, ModeResult, Prompt, Sampled, SmokeConfig
 from speculators_convert.smoke import compare
 from speculators_convert.smoke.compare import Drafted, Progress
 from speculators_convert.smoke.engine import fit, graphs, load, loop, lossless, splits, tp
@@ -20,7 +21,6 @@ from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.sample import Sampler
 from speculators_convert.smoke.engine.target import Target, load_target
 from speculators_convert.smoke.engine.vocabulary import Vocabulary, Whole
-from speculators_convert.smoke_result import EngineRun, Equivalence, ModeResult, Prompt, Sampled, SmokeConfig
 from speculators_convert.sources import Source
 from speculators_convert.spec import DraftSpec, known
 

@@ -13,10 +13,10 @@ from pydantic import Field
 
 from speculators_convert.errors import SmokeError, SourceError
 from speculators_convert.model import Model
+from speculators_convert.results.smoke import Prompt, ServerRecord, SmokeConfig
 from speculators_convert.serving.client import Answer
 from speculators_convert.serving.process import Running
 from speculators_convert.smoke.sglang import plan
-from speculators_convert.smoke_result import Prompt, ServerRecord, SmokeConfig
 
 AGAIN = 2
 """Prompts that are asked again after a flush, and after an abort."""

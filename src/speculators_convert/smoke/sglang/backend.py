@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from speculators_convert.errors import SmokeError, UsageError
+from speculators_convert.results.smoke import Comparison, EngineRun, Nodes, Prompt, SmokeConfig
 from speculators_convert.serving import backends, devices
 from speculators_convert.serving.config import ServerConfig
 from speculators_convert.serving.process import ServerFailedError, require_sglang, telling
@@ -20,7 +21,6 @@ from speculators_convert.smoke.null_draft import write_null_draft
 from speculators_convert.smoke.sglang import claims, fleet, nodes, plan
 from speculators_convert.smoke.sglang.ask import about
 from speculators_convert.smoke.sglang.store import Store
-from speculators_convert.smoke_result import Comparison, EngineRun, Nodes, Prompt, SmokeConfig
 from speculators_convert.sources import LocalSource, Source, local_folder
 from speculators_convert.spec import Anchor, DraftSpec, known
 from speculators_convert.workloads.tokens import max_positions

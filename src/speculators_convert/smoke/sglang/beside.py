@@ -8,13 +8,13 @@ from pathlib import Path
 
 import torch
 
+from speculators_convert.results.smoke import ModeResult, Prompt, Sampled, SmokeConfig
 from speculators_convert.smoke.compare import Drafted, Progress
 from speculators_convert.smoke.engine import fit, load, lossless, session
 from speculators_convert.smoke.engine.model import Draft
 from speculators_convert.smoke.engine.reading import Reading
 from speculators_convert.smoke.engine.target import Target, load_target
 from speculators_convert.smoke.engine.vocabulary import Whole
-from speculators_convert.smoke_result import ModeResult, Prompt, Sampled, SmokeConfig
 from speculators_convert.sources import Source
 from speculators_convert.spec import DraftSpec, known
 

@@ -6,12 +6,12 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
+from speculators_convert.results.smoke import Comparison, ModeResult, PromptOutcome, SmokeConfig
 from speculators_convert.serving.client import Answer
 from speculators_convert.serving.config import ServerConfig
 from speculators_convert.smoke.compare import Drafted
 from speculators_convert.smoke.sglang import plan
 from speculators_convert.smoke.sglang.ask import Rows
-from speculators_convert.smoke_result import Comparison, ModeResult, PromptOutcome, SmokeConfig
 
 LENGTH_MARGIN, RESAMPLES, LEVEL = 0.1, 2000, 0.99
 """Acceptance lengths differ when they do so by more than the margin and the 99% interval of the paired difference leaves out zero."""

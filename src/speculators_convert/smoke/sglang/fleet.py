@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
+from speculators_convert.results.smoke import Prompt, SmokeConfig
 from speculators_convert.serving import devices
 from speculators_convert.serving.config import ServerConfig
 from speculators_convert.serving.process import Live, NotStartedError, ServerFailedError, running
@@ -19,7 +20,6 @@ from speculators_convert.smoke.sglang.ask import Rows, ask
 from speculators_convert.smoke.sglang.nodes import Leader, leading
 from speculators_convert.smoke.sglang.plan import DRAFTED
 from speculators_convert.smoke.sglang.store import Store
-from speculators_convert.smoke_result import Prompt, SmokeConfig
 
 OVERHEAD_BYTES = 6 * 1024**3
 """Context, kernels and work space of one server beside its weights (a fixture's server held 3 GB on an H200 beside a pool of no size)."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from speculators_convert.errors import SmokeError
+from speculators_convert.results.smoke import Comparison, Equivalence, ModeResult, Prompt, Sampled, SmokeConfig
 from speculators_convert.serving.config import ServerConfig
 from speculators_convert.smoke import compare
 from speculators_convert.smoke.compare import Drafted, Progress
@@ -14,7 +15,6 @@ from speculators_convert.smoke.sglang.ask import Rows
 from speculators_convert.smoke.sglang.beside import Beside
 from speculators_convert.smoke.sglang.outputs import drafted
 from speculators_convert.smoke.sglang.server_splits import classify
-from speculators_convert.smoke_result import Comparison, Equivalence, ModeResult, Prompt, Sampled, SmokeConfig
 from speculators_convert.sources import Source
 from speculators_convert.spec import DraftSpec
 from speculators_convert.workloads.tokens import max_positions

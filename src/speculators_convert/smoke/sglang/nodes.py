@@ -19,9 +19,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from speculators_convert.errors import SmokeError
+from speculators_convert.results.smoke import Nodes
 from speculators_convert.serving.config import ServerConfig
 from speculators_convert.serving.process import Live, running
-from speculators_convert.smoke_result import Nodes
 
 POLL_SECONDS, LINGER_SECONDS, LOST_SECONDS = 0.5, 8.0, 20.0
 NOBODY, DONE = "", "done"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from speculators_convert.results.smoke import Prompt, SmokeConfig
 from speculators_convert.serving.config import Role, ServerConfig
 from speculators_convert.smoke.sglang.nodes import rendezvous
-from speculators_convert.smoke_result import Prompt, SmokeConfig
 
 PLAIN: Role = "plain"
 DRAFTED: Role = "drafted"

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from speculators_convert.errors import SmokeError
+from speculators_convert.results.smoke import Equivalence, Split
 from speculators_convert.smoke.compare import outcome
 from speculators_convert.smoke.engine.loop import PREFILL_TOKENS
 from speculators_convert.smoke.engine.splits import Gaps, gap
 from speculators_convert.smoke.engine.target import AnyCache, Target
 from speculators_convert.smoke.equivalence import TOLERANCE_STEPS, judge, report
-from speculators_convert.smoke_result import Equivalence, Split
 
 Tokens = Sequence[Sequence[int]]
 

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from speculators_convert.errors import WriteError
 from speculators_convert.model import Model, canonical_json, sha256_hex
+from speculators_convert.results.smoke import Prompt, SmokeConfig
 from speculators_convert.serving.config import ServerConfig
 from speculators_convert.smoke.sglang.ask import Rows
-from speculators_convert.smoke_result import Prompt, SmokeConfig
 from speculators_convert.version import __version__
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from speculators_convert.model import JsonValue, Model
-from speculators_convert.smoke_result import CheckpointDigest
+from speculators_convert.results.smoke import CheckpointDigest
 
 Interval = tuple[float, float]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from speculators_convert.model import Model
-from speculators_convert.smoke_result import CheckpointDigest
+from speculators_convert.results.smoke import CheckpointDigest
 
 PLAIN, DRAFTED = "plain", "drafted"
 """Names of the arm without a draft and of the draft that the run is about."""

@@ -1,0 +1,1 @@
+"""Options and results of the commands that run a draft: values only."""
