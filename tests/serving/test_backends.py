@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from speculators_convert import api
+from speculators_convert.errors import UsageError
 from speculators_convert.serving import backends
-from speculators_convert.serving.backends import Case, Place, accepted, choose, problem
+from speculators_convert.serving.backends import Case, Place, accepted, admit, choose, problem
 from speculators_convert.smoke import pair, proof
 from speculators_convert.target.pairing import head_dim
 
@@ -131,7 +132,7 @@ def test_no_target_back_end_without_ragged_graphs_is_chosen_for_them() -> None:
     [
         ("10.0", "target", "fa3", "asserts a compute capability of 8 or 9"),
         ("12.0", "draft", "fa3", "asserts a compute capability of 8 or 9"),
-        ("9.0", "draft", "trtllm_mha", "layers are all sliding"),
+        ("9.0", "draft", "trtllm_mha", "flashinfer elsewhere in its place"),
         ("10.0", "draft", "fa4", "counts gamma rows"),
         ("9.0", "target", "fa3", None),
         ("9.0", "draft", "flashinfer", None),
@@ -141,6 +142,44 @@ def test_what_a_user_names_is_looked_up(capability: str, role: backends.Role, na
     found = problem(capability, role, name, Case(bonus_anchor=True))
     assert (found is None) == (said is None)
     assert said is None or said in (found or "")
+
+
+@pytest.mark.parametrize(
+    ("capability", "role", "name", "case", "measured", "serving"),
+    [
+        ("10.0", "target", "fa3", Case(), "fa3 on sm_100", "flashinfer or triton or trtllm_mha or fa4"),
+        ("12.0", "draft", "fa3", Case(bonus_anchor=True), "fa3 on sm_120", "flashinfer or triton"),
+        ("9.0", "target", "flashinfer", Case(head_dim=32), "flashinfer on sm_90 with heads of 32", "fa3 or triton or trtllm_mha"),
+        ("90", "draft", "flashinfer", Case(bonus_anchor=True, head_dim=96), "flashinfer on sm_90 with heads of 96", "triton"),
+        ("unknown", "draft", "flashinfer", Case(head_dim=80), "flashinfer on unknown with heads of 80", "triton"),
+        ("9.0", "target", "flashinfer", Case(ragged_graph=True), "flashinfer on sm_90", "fa3 or trtllm_mha"),
+    ],
+)
+def test_what_cannot_serve_is_refused(capability: str, role: backends.Role, name: str, case: Case, measured: str, serving: str) -> None:
+    with pytest.raises(UsageError, match=f"this attention back end cannot serve the {role}: .* \\(SGLang 0.5.23, .*py:[0-9]+\\)") as caught:
+        admit(capability, role, name, case)
+    error = caught.value
+    assert (error.where, error.measured, error.expected) == ("--attention-backend" if role == "target" else "--draft-attention-backend", measured, serving)
+    assert error.hint
+
+
+@pytest.mark.parametrize(
+    ("capability", "role", "name", "case", "said"),
+    [
+        ("9.0", "draft", "fa3", Case(bonus_anchor=True), "fa3: it counts gamma rows"),
+        ("9.0", "draft", "fa3", Case(bonus_anchor=True, plugin_live=True), None),
+        ("10.0", "draft", "fa4", Case(plugin_live=True, sliding=True), "fa4: early slots see up to gamma older tokens"),
+        ("10.0", "draft", "trtllm_mha", Case(), "trtllm_mha: SGLang serves drafts whose layers are all sliding"),
+        ("9.0", "target", "triton", Case(ragged_graph=True), "triton: it has no graph for ragged verification"),
+        ("9.0", "target", "triton", Case(), None),
+        ("9.0", "draft", "flashinfer", Case(bonus_anchor=True, head_dim=128), None),
+        ("9.0", "target", "fa3", Case(bonus_anchor=True, sliding=True, plugin_live=True, head_dim=32), None),
+    ],
+)
+def test_what_serves_worse_is_let_through_and_named(capability: str, role: backends.Role, name: str, case: Case, said: str | None) -> None:
+    note = admit(capability, role, name, case)
+    assert (note is None) == (said is None)
+    assert (note or "").startswith(said or "")
 
 
 @pytest.mark.parametrize(("capability", "device"), [("9.0", "sm_90"), ("10.0", "sm_100"), ("12.0", "sm_120"), (None, "none (CPU)"), ("8.0", "any other")])

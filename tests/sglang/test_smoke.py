@@ -189,6 +189,16 @@ def test_a_bad_word_is_read_from_the_log(site: Site, prompts: Path, tmp_path: Pa
     assert "unrecognized arguments: --no-such-flag" in claims(out)["drafted-eager-tp1: loads and answers"]["measured"]
 
 
+def test_a_back_end_that_cannot_serve_is_refused_without_a_server(site: Site, tmp_path: Path) -> None:
+    """The pair of the package has heads of 32."""
+    named = ["--draft-attention-backend", "flashinfer", "--out", str(tmp_path / "out")]
+    done = run(site, [str(PYTHON), "-m", "speculators_convert", "smoke", "--engine", "sglang", "--device", "cpu", *named])
+    assert done.returncode == 2, done.stderr[-3000:]
+    for said in ("--draft-attention-backend", "cannot serve the draft", "flashinfer on cpu with heads of 32", "torch_native"):
+        assert said in done.stderr
+    assert not (tmp_path / "out" / "logs").exists()
+
+
 def test_a_question_about_an_image(site: Site, tmp_path: Path) -> None:
     """A target that sees images, over its own tokenizer. The reference engine has no such target, and the result says so."""
     multimodal, image = ROOT / "fixtures/multimodal", tmp_path / "red.png"

@@ -9,7 +9,9 @@ import pytest
 
 from speculators_convert import api
 from speculators_convert.errors import SmokeError, SourceError, UsageError
-from speculators_convert.results.smoke import Nodes, Prompt, ServerOptions, ServerRecord, SmokeConfig, SmokeOptions
+from speculators_convert.report.smoke_html import smoke_html
+from speculators_convert.report.smoke_text import smoke_lines
+from speculators_convert.results.smoke import Nodes, Prompt, ServerOptions, ServerRecord, SmokeConfig, SmokeOptions, SmokeResult
 from speculators_convert.serving.client import Answer
 from speculators_convert.serving.config import ServerConfig
 from speculators_convert.smoke import pair, proof
@@ -19,6 +21,8 @@ from speculators_convert.smoke.sglang.outputs import counts, drafted
 from speculators_convert.smoke.sglang.store import Store
 from speculators_convert.sources import LocalSource
 
+ROOT = Path(__file__).parents[2]
+TRAINED = ROOT / "fixtures/trained"
 PROMPTS = tuple(Prompt(input_ids=(1, 2, 3)) for _ in range(8))
 SERVER = ServerConfig(name="drafted-eager-tp1", role="drafted", target="t", draft="d", attention_backend="triton")
 
@@ -217,3 +221,39 @@ def test_pool_holds_the_longest_requests_together() -> None:
 def test_sglang_on_cuda_is_proven_eager_and_captured_unless_stated(engine: str, device: str, stated: tuple[str, ...] | None, modes: tuple[str, ...]) -> None:
     spec, source = api.look(str(pair.DRAFT)).spec, LocalSource(pair.DRAFT)
     assert proof.configure(spec, source, pair.TARGET, SmokeOptions(engine=engine, device=device, modes=stated)).modes == modes
+
+
+def attention(draft: Path, target: Path, **names: str) -> dict[str, str]:
+    return backend._attention(config(servers=ServerOptions(**names)), api.look(str(draft)).spec, target)
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(("option", "role"), [("attention_backend", "target"), ("draft_attention_backend", "draft")])
+def test_a_back_end_without_kernels_for_the_heads_is_refused_before_a_server_starts(option: str, role: str) -> None:
+    with pytest.raises(UsageError, match=f"cannot serve the {role}") as caught:
+        attention(pair.DRAFT, pair.TARGET, **{option: "flashinfer"})
+    assert (caught.value.where, caught.value.measured) == ("--" + option.replace("_", "-"), "flashinfer on sm_90 with heads of 32")
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_back_end_that_serves_worse_is_let_through_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    draft, target = TRAINED / "tiny-bonus-reduced-vanilla", TRAINED / "tiny-target"
+    monkeypatch.setenv("SGLANG_PLUGINS", "speculators_dspark")
+    assert attention(draft, target, attention_backend="fa3", draft_attention_backend="fa3") == {}
+    monkeypatch.setenv("SGLANG_PLUGINS", "none")
+    noted = attention(draft, target, attention_backend="fa3", draft_attention_backend="fa3")
+    assert noted["draft attention"].startswith("fa3: it counts gamma rows for a draft that has gamma + 1")
+    result = SmokeResult.model_validate_json((ROOT / "schemas/examples/smoke.json").read_text(encoding="utf-8"))
+    result = result.model_copy(update={"environment": {**result.environment, **noted}})
+    assert f"        draft attention: {noted['draft attention']}" in list(smoke_lines(result))
+    assert "it counts gamma rows for a draft that has gamma + 1" in smoke_html(result)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_ragged_verification_is_a_matter_of_captured_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    draft, target, chosen = TRAINED / "tiny-anchor-full-vanilla", TRAINED / "tiny-target", ServerOptions(attention_backend="triton")
+    spec = api.look(str(draft)).spec
+    assert backend._attention(config(modes=("graph",), servers=chosen), spec, target) == {}
+    monkeypatch.setenv("SGLANG_RAGGED_VERIFY_MODE", "compact")
+    assert backend._attention(config(modes=("eager",), servers=chosen), spec, target) == {}
+    assert "no graph for ragged verification" in backend._attention(config(modes=("eager", "graph"), servers=chosen), spec, target)["target attention"]

@@ -38,6 +38,8 @@ def bench(drafts: tuple[Draft, ...], target: Path, out: Path, options: BenchOpti
     if len(set(names)) != len(names):
         raise UsageError("each arm needs a name of its own", where="--also", measured=", ".join(names), expected="names that differ")
     settings = (sglang if options.engine == "sglang" else reference).settings(options)
+    if options.engine == "sglang":
+        settings |= sglang.notes(settings, {draft.name: draft.spec for draft in drafts}, target, options)
     workload = workloads.load(options.workload, target, output_tokens=options.output_tokens, topic_limit=options.topic_limit)
     workloads.refuse_nothing_left(workload)
     if options.engine == "reference":

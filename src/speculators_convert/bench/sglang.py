@@ -15,6 +15,8 @@ from speculators_convert.serving.client import Client
 from speculators_convert.serving.command import variables
 from speculators_convert.serving.config import PLUGIN_NAME, PLUGIN_VARIABLE, ServerConfig
 from speculators_convert.serving.process import Live, Running, require_sglang, running
+from speculators_convert.smoke.sglang import attention, plugin
+from speculators_convert.spec import DraftSpec
 from speculators_convert.workloads.base import Request, Workload
 
 NO_PLUGIN = "none"
@@ -38,6 +40,16 @@ def settings(options: BenchOptions) -> dict[str, str]:
         "draft_attention_backend": options.draft_attention_backend or attention,
         "server_words": " ".join(options.server_words),
     }
+
+
+def notes(chosen: Mapping[str, str], drafts: Mapping[str, DraftSpec], target: Path, options: BenchOptions) -> dict[str, str]:
+    """What the run must say of the back ends in `chosen`, for the target and each draft; `UsageError` where one cannot serve."""
+    found, on, graph = dict[str, str](), attention.capability(chosen["device"]), chosen["mode"] == "graph"
+    for arm, spec in drafts.items():
+        live = plugin.in_force(spec) and arm not in options.stock
+        said = attention.notes({"target": chosen["attention_backend"], "draft": chosen["draft_attention_backend"]}, on, spec, target, plugin_live=live, graph=graph)
+        found |= {"target attention" if role == "target" else f"draft attention, {arm}": note for role, note in said.items()}
+    return found
 
 
 @dataclass(frozen=True, slots=True)

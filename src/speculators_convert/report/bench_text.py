@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from speculators_convert.report.values_text import value_lines
 from speculators_convert.results.bench import ArmResult, BenchReport, Change, ConcurrencyResult, Distribution
 
 
@@ -14,7 +15,9 @@ def bench_lines(report: BenchReport) -> Iterator[str]:
     for arm in plan.arms:
         if arm.draft is not None:
             yield f"{arm.name:<9} {arm.draft.reference}  sha256:{arm.draft.digest[:16]}{'' if arm.plugin else '  without the plugin'}"
-    yield f"engine    {plan.engine}  " + "  ".join(f"{name} {value}" for name, value in plan.settings.items() if value)
+    settings, *sentences = value_lines(plan.settings)
+    yield f"engine    {plan.engine}  {settings}"
+    yield from (f"          {line}" for line in sentences)
     yield f"workload  {plan.workload.name}: {plan.workload.requests} requests of {plan.output_tokens} output tokens, {len(plan.workload.skipped)} skipped for want of room"
     yield f"order     {', '.join(step.arm for step in plan.steps)}; a fresh server each, {plan.side_by_side} started together"
     for result in report.results:

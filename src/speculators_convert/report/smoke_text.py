@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from speculators_convert.report.values_text import value_lines
 from speculators_convert.results.smoke import ModeResult, SmokeResult
 
 _BAR = 24
@@ -15,7 +16,7 @@ def smoke_lines(result: SmokeResult) -> Iterator[str]:
     if result.target:
         yield f"target  {result.target.reference}  sha256:{result.target.digest[:16]}"
     yield f"engine  {result.engine}" + ("" if result.engine_reason == "stated" else f" ({result.engine_reason})")
-    yield "        " + "  ".join(f"{name} {value}" for name, value in result.environment.items())
+    yield from (f"        {line}" for line in value_lines(result.environment))
     for mode in result.modes:
         yield ""
         yield from _mode(mode)

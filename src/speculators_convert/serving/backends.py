@@ -10,12 +10,14 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal
 
+from speculators_convert.errors import UsageError
 from speculators_convert.model import Model
 
 Role = Literal["target", "draft"]
 CPU = "cpu"
 WITHOUT_DEMANDS = "triton"
 """For a device that the table does not know."""
+OPTIONS: dict[Role, str] = {"target": "--attention-backend", "draft": "--draft-attention-backend"}
 
 
 class Place(Model):
@@ -45,13 +47,18 @@ class Capability(Model):
 
 
 class Trap(Model):
-    """Back ends that do not serve a role in a case; no `capabilities` means all. `head_dims`: the widths of a head that they do serve, all when there are none."""
+    """Back ends that serve a role badly or not at all in a case; no `capabilities` means all.
+
+    `head_dims`: the widths of a head that they do serve, all when there are none. `outcome`: `refused` where a server with it ends or answers nothing;
+    `served` where it answers, but with fewer accepted tokens, or not with what it was told to use.
+    """
 
     names: tuple[str, ...]
     roles: tuple[Role, ...]
     when: Literal["bonus anchor without plugin", "sliding layers with plugin", "ragged graph", "head without kernels", "always"]
     capabilities: tuple[str, ...]
     head_dims: tuple[int, ...] = ()
+    outcome: Literal["refused", "served"]
     why: str
     source: Place
 
@@ -121,12 +128,25 @@ def accepted(capability: str | None, role: Role) -> tuple[str, ...]:
 
 def problem(capability: str | None, role: Role, name: str, case: Case) -> str | None:
     """Why a back end that the user names does not serve the role, with the source; None when nothing is known against it."""
+    return next(map(_said, _traps(key_of(capability), role, name, case)), None)
+
+
+def admit(capability: str | None, role: Role, name: str, case: Case) -> str | None:
+    """What a result made with this back end must say about it, None when nothing; `UsageError` where no server could serve the role with it."""
     key = key_of(capability)
-    for trap in table().traps:
-        here = name in trap.names and role in trap.roles and (not trap.capabilities or key in trap.capabilities)
-        if here and _in_force(trap, case):
-            return f"{trap.why} (SGLang {table().version}, {trap.source.file}:{trap.source.first})"
-    return None
+    against = _traps(key, role, name, case)
+    refused = next((trap for trap in against if trap.outcome == "refused"), None)
+    if refused is None:
+        return f"{name}: {'; '.join(map(_said, against))}" if against else None
+    heads = f" with heads of {case.head_dim}" if refused.head_dims else ""
+    serving = [other for other in accepted(capability, role) if not _traps(key, role, other, case)]
+    raise UsageError(
+        f"this attention back end cannot serve the {role}: {_said(refused)}",
+        where=OPTIONS[role],
+        measured=f"{name} on {key}{heads}",
+        expected=" or ".join(serving),
+        hint="name one of those; `smoke` without the option takes the first that serves",
+    )
 
 
 def key_of(capability: str | None) -> str:
@@ -153,6 +173,16 @@ def _first(key: str, role: Role, entries: tuple[Entry, ...], case: Case) -> tupl
             before = passed[: entries.index(entry)]
             return entry.name, "; ".join([entry.why, *before])
     return entries[0].name, "; ".join(passed)
+
+
+def _traps(key: str, role: Role, name: str, case: Case) -> tuple[Trap, ...]:
+    """All traps that a back end falls into, in the order of the table."""
+    here = (trap for trap in table().traps if name in trap.names and role in trap.roles and (not trap.capabilities or key in trap.capabilities))
+    return tuple(trap for trap in here if _in_force(trap, case))
+
+
+def _said(trap: Trap) -> str:
+    return f"{trap.why} (SGLang {table().version}, {trap.source.file}:{trap.source.first})"
 
 
 def _in_force(trap: Trap, case: Case) -> bool:

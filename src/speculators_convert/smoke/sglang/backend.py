@@ -18,8 +18,9 @@ from speculators_convert.serving.versions import installed
 from speculators_convert.smoke.compare import Progress
 from speculators_convert.smoke.equivalence import TOLERANCE_STEPS
 from speculators_convert.smoke.null_draft import write_null_draft
-from speculators_convert.smoke.sglang import claims, fleet, nodes, plan
+from speculators_convert.smoke.sglang import attention, claims, fleet, nodes, plan
 from speculators_convert.smoke.sglang.ask import about
+from speculators_convert.smoke.sglang.plugin import in_force
 from speculators_convert.smoke.sglang.store import Store
 from speculators_convert.sources import LocalSource, Source, local_folder
 from speculators_convert.spec import Anchor, DraftSpec, known
@@ -45,10 +46,12 @@ def run(config: SmokeConfig, spec: DraftSpec, source: Source, target: Path, prom
     """
     require_sglang()
     _demand(config)
+    noted = _attention(config, spec, target)
     _demand_prompts(prompts, spec, target, config.max_new_tokens)
     gamma, around = known(spec.gamma, "gamma"), environment(config)
     with _folder(config) as folder:
         store = Store(folder, digests, {**around, **telling(os.environ)})
+        around |= noted
         null = _null_draft(config, spec, source, target, folder, digests)
         served = _with_long_context(prompts, spec, target, config)
         config = _with_company(config, len(served))
@@ -118,6 +121,13 @@ def _demand(config: SmokeConfig) -> None:
     machines = place.count if place else 1
     if config.device != "cpu" and config.tp > count * machines:
         raise SmokeError("there are fewer CUDA devices than ranks", where="--tp", measured=f"{count * machines} devices", expected=str(config.tp), hint="use a smaller --tp")
+
+
+def _attention(config: SmokeConfig, spec: DraftSpec, target: Path) -> dict[str, str]:
+    """What is known against the back ends and lets servers start; `UsageError` for the rest."""
+    chosen: dict[backends.Role, str | None] = {"target": config.servers.attention_backend, "draft": config.servers.draft_attention_backend}
+    found = attention.notes(chosen, attention.capability(config.device), spec, target, plugin_live=in_force(spec), graph="graph" in config.modes)
+    return {f"{role} attention": note for role, note in found.items()}
 
 
 def _demand_prompts(prompts: Sequence[Prompt], spec: DraftSpec, target: Path, max_new_tokens: int) -> None:
