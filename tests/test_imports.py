@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import speculators_convert
 from checkpoints import BONUS, TARGET
 from speculators_convert import inspect
 from speculators_convert.findings import Report
@@ -41,3 +42,12 @@ def test_python_api_returns_models() -> None:
     assert isinstance(report, Report)
     assert report.spec is not None
     assert report.spec.gamma == 6
+
+
+def test_architecture_page_names_each_room_and_module() -> None:
+    package = Path(speculators_convert.__file__).parent
+    page = (Path(__file__).parents[1] / "docs/architecture.md").read_text(encoding="utf-8")
+    rooms = {path.parent.name for path in package.glob("*/__init__.py")}
+    modules = {path.stem for path in package.glob("*.py") if not path.stem.startswith("__")}
+    assert sorted(name for name in rooms | modules if f"`{name}`" not in page) == []
+    assert {"gate", "publish", "results", "rewrite", "target", "write"} <= rooms

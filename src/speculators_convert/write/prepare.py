@@ -1,6 +1,6 @@
 """Gather what a layout needs beside the draft: tables, the comparison of the two heads, the vocabulary to keep.
 
-The step between reading and planning, and the last one that reads before `write`.
+The step between reading and planning, and the last one that reads before the plan is followed.
 """
 
 from __future__ import annotations
