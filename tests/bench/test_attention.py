@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("requests", reason="servers are asked with requests, of the extra engine")
+
 from bench_rows import plan_of, row
 from speculators_convert import api
 from speculators_convert.bench import analysis, sglang
