@@ -44,6 +44,16 @@ def test_python_api_returns_models() -> None:
     assert report.spec.gamma == 6
 
 
+def test_no_exported_function_has_the_name_of_a_room_or_module() -> None:
+    """Importing a submodule binds its name on the package: a function of that name would be gone after its first call."""
+    package = Path(speculators_convert.__file__).parent
+    inside = {path.parent.name for path in package.glob("*/__init__.py")} | {path.stem for path in package.glob("*.py")}
+    assert inside & set(speculators_convert.__all__) == set()
+    assert all(getattr(speculators_convert, name) is not None for name in speculators_convert.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = speculators_convert.nothing
+
+
 def test_architecture_page_names_each_room_and_module() -> None:
     package = Path(speculators_convert.__file__).parent
     page = (Path(__file__).parents[1] / "docs/architecture.md").read_text(encoding="utf-8")
