@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -51,3 +52,16 @@ def test_waiting_ends_when_the_server_is_gone() -> None:
 
     with pytest.raises(GoneError), turn(2, check):
         pytest.fail("never its turn")
+
+
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_without_a_lock_nobody_waits_and_no_link_is_followed(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    place, elsewhere = tmp_path / f"spec-convert-{os.getuid()}-ranks.lock", tmp_path / "elsewhere"
+    if kind == "link":
+        place.symlink_to(elsewhere)
+    else:
+        place.mkdir()
+    with turn(2, lambda: pytest.fail("waited")):
+        pass
+    assert not elsewhere.exists()
