@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,6 +18,9 @@ class Model(BaseModel):
     """Frozen, closed pydantic model; its validator is built at first use, since a command uses few of them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+_M = TypeVar("_M", bound=Model)
 
 
 class Severity(StrEnum):
@@ -48,14 +51,32 @@ def _escaped(match: re.Match[str]) -> str:
     return json.dumps(match[0])[1:-1] if ord(match[0]) > 0xFFFF else f"\\u{ord(match[0]):04x}"
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
 def canonical_json(value: JsonValue) -> bytes:
     """UTF-8 bytes of `value` with sorted keys and no spaces; the same value always gives the same bytes."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    return _readable(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)).encode()
 
 
 def pretty_json(value: JsonValue) -> str:
     """Indented JSON with sorted keys and a final newline, for files that people read."""
-    return printable(json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False), lines=True) + "\n"
+    return printable(_readable(json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)), lines=True) + "\n"
+
+
+def _readable(document: str) -> str:
+    """JSON that every reader takes: what Python keeps of a name that is not UTF-8, a lone surrogate, is spelled out as the text \\uXXXX."""
+    return _SURROGATE.sub(lambda match: f"\\\\u{ord(match[0]):04x}", document)
+
+
+def packed(value: Model) -> bytes:
+    """One line for another process of this package; `unpacked` gives the same value again, names that are not UTF-8 included."""
+    return json.dumps(value.model_dump(mode="json")).encode("ascii")
+
+
+def unpacked(kind: type[_M], line: bytes) -> _M:
+    """The value that `packed` wrote; `ValueError` when it is cut short or another one."""
+    return kind.model_validate(json.loads(line))
 
 
 def sha256_hex(data: bytes) -> str:

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from speculators_convert.errors import SmokeError, UsageError
-from speculators_convert.model import Model
+from speculators_convert.model import Model, packed, unpacked
 from speculators_convert.results.bench import PLAIN, BenchOptions, BenchPlan, RequestRow, Step
 from speculators_convert.spec import DraftSpec
 from speculators_convert.workloads.base import Request
@@ -56,8 +54,9 @@ def settings(options: BenchOptions) -> dict[str, str]:
         raise SmokeError("the reference engine needs " + " and ".join(missing), hint='pip install "speculators-convert[engine]"')
     if options.concurrency != (1,):
         raise UsageError("the reference engine runs one request at a time", where="--concurrency", measured=", ".join(map(str, options.concurrency)), expected="1")
-    if options.tp != 1 or options.server_words:
-        raise UsageError("the reference engine is measured at one rank and has no server", where="--tp, --server-arg", expected="neither")
+    if options.tp != 1 or options.server_words or options.attention_backend or options.draft_attention_backend or options.stock:
+        where = "--tp, --server-arg, --attention-backend, --draft-attention-backend, --stock"
+        raise UsageError("the reference engine is measured at one rank and has no server", where=where, expected="none of them")
     import torch  # noqa: PLC0415
 
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -126,10 +125,10 @@ def say(process: subprocess.Popen[bytes], line: Model, log: Path) -> Rows:
     if process.stdin is None or process.stdout is None:
         raise SmokeError("the worker has no pipes", where=WORKER)
     try:
-        process.stdin.write(line.model_dump_json().encode() + b"\n")
+        process.stdin.write(packed(line) + b"\n")
         process.stdin.flush()
-        return Rows.model_validate_json(process.stdout.readline())
-    except (BrokenPipeError, ValidationError) as error:
+        return unpacked(Rows, process.stdout.readline())
+    except (BrokenPipeError, ValueError) as error:
         said = [text.strip() for text in log.read_text(encoding="utf-8", errors="replace").splitlines() if text.strip()]
         raise SmokeError("the worker ended without an answer", where=WORKER, measured=_telling(said), expected="rows", hint=f"full log: {log}") from error
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from speculators_convert.bench.reference import Ask, Job, Rows
 from speculators_convert.errors import SpecConvertError
-from speculators_convert.model import canonical_json, sha256_hex
+from speculators_convert.model import canonical_json, packed, sha256_hex, unpacked
 from speculators_convert.results.bench import RequestRow
 from speculators_convert.rewrite.ranks import assembled
 from speculators_convert.smoke.engine import fit, graphs, load, loop, session
@@ -30,13 +30,13 @@ def main() -> int:
     """Answer each line; nothing but answers goes to stdout, whatever a library prints."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    job = Job.model_validate_json(sys.stdin.buffer.readline())
+    job = unpacked(Job, sys.stdin.buffer.readline())
     try:
         target, generate, gamma = prepare(job)
         _answer(answers.write, answers.flush, Rows(rows=()))
         with session.threads(target.parameter_count() if job.device == "cpu" else None):
             for line in sys.stdin.buffer:
-                ask, start = Ask.model_validate_json(line), time.perf_counter_ns()
+                ask, start = unpacked(Ask, line), time.perf_counter_ns()
                 _answer(answers.write, answers.flush, Rows(rows=tuple(row(name, ids, generate, gamma, start) for name, ids in ask.requests)))
     except SpecConvertError as error:
         sys.stderr.write(f"error {error.code}: {error}\n{error.hint}\n")
@@ -108,7 +108,7 @@ def row(name: str, ids: Sequence[int], generate: Generate, gamma: int, start: in
 
 
 def _answer(write: Callable[[bytes], int], flush: Callable[[], None], rows: Rows) -> None:
-    write(rows.model_dump_json().encode() + b"\n")
+    write(packed(rows) + b"\n")
     flush()
 
 

@@ -51,9 +51,9 @@ def open_folder(folder: Path, plan: BenchPlan, workload: Workload) -> None:
             _write(folder / PLAN, _bytes(plan))
     except OSError as error:
         raise WriteError(f"cannot write the run's folder ({error.strerror})", where=str(folder), hint="pass a folder that you may write to") from error
-    there = _read(folder / PLAN, BenchPlan)
-    if there != plan:
-        name, theirs, ours = _difference(there.model_dump(mode="json"), plan.model_dump(mode="json"))
+    there, asked = _read(folder / PLAN, BenchPlan), _parse(_bytes(plan), folder / PLAN, BenchPlan)
+    if there != asked:
+        name, theirs, ours = _difference(there.model_dump(mode="json"), asked.model_dump(mode="json"))
         hint = "pass another --out, or the options of the run that is there"
         raise UsageError(f"the folder holds a run under another plan: {name} differs", where=str(folder / PLAN), measured=theirs, expected=ours, hint=hint)
     _demand(sha256_hex(_data(folder / WORKLOAD)), plan.workload.digest, folder / WORKLOAD)

@@ -124,7 +124,7 @@ def probe(value: ProbeResult, output_format: Format, out: Path | None) -> None:
         return
     from speculators_convert.report.probe_text import probe_lines
 
-    sys.stdout.write("\n".join(probe_lines(value)) + "\n")
+    _write_lines(probe_lines(value))
 
 
 def bench(value: BenchReport, output_format: Format, html: Path | None, png: Path | None) -> None:
@@ -146,10 +146,11 @@ def bench(value: BenchReport, output_format: Format, html: Path | None, png: Pat
 
 
 def demand_place(*files: Path | None) -> None:
-    """`WriteError` now, not after the run, when a result file has no folder to go to."""
+    """`WriteError` now, not after the run, when a result file has no folder to go to, or is one."""
     for file in files:
-        if file is not None and not file.parent.is_dir():
-            raise WriteError("cannot write the file (No such file or directory)", where=str(file), hint="name a file in a folder that exists and that you may write to")
+        if file is not None and (file.is_dir() or not file.parent.is_dir()):
+            why = "Is a directory" if file.is_dir() else "No such file or directory"
+            raise WriteError(f"cannot write the file ({why})", where=str(file), hint="name a file in a folder that exists and that you may write to")
 
 
 def demand_outside(folder: Path, *files: Path | None) -> None:
@@ -173,7 +174,7 @@ def make_folder(folder: Path) -> None:
 def write_file(path: Path, text: str) -> None:
     """Write a result file; `WriteError` says why it could not be written."""
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise WriteError(f"cannot write the file ({error.strerror})", where=str(path), hint="name a file in a folder that exists and that you may write to") from error
 

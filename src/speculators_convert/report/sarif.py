@@ -101,4 +101,5 @@ def _suppression(waiver: Waived) -> JsonValue:
 
 
 def _uri(path: str) -> str:
-    return f"file://{quote(path)}" if path.startswith("/") else quote(path)
+    quoted = quote(path, errors="surrogateescape")
+    return f"file://{quoted}" if path.startswith("/") else quoted

@@ -13,10 +13,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from speculators_convert.errors import SmokeError, UsageError
-from speculators_convert.model import Model
+from speculators_convert.model import Model, packed, unpacked
 from speculators_convert.results.smoke import EngineRun, Prompt, SmokeConfig
 from speculators_convert.smoke.compare import Progress
 from speculators_convert.sources import Source
@@ -55,7 +53,7 @@ def run(config: SmokeConfig, spec: DraftSpec, source: Source, target: Path, prom
     request = Request(config=config, spec=spec, reference=_reference(source), target=str(target), prompts=tuple(prompts), owner=os.getpid())
     with tempfile.TemporaryDirectory(prefix="spec-convert-tp-") as name:
         folder = Path(name)
-        (folder / REQUEST).write_text(request.model_dump_json(), encoding="utf-8")
+        (folder / REQUEST).write_bytes(packed(request))
         status = _launch(folder, config, progress)
         answer, log = folder / ANSWER, _tail(folder / LOG)
         for file in sorted(folder.glob(FAILURE.format(rank="*"))):
@@ -63,9 +61,9 @@ def run(config: SmokeConfig, spec: DraftSpec, source: Source, target: Path, prom
         if status != 0 or not answer.is_file():
             raise SmokeError(f"the tensor-parallel run ended without an answer:\n{log}", where=f"--tp {config.tp}", measured=f"exit status {status}", expected="0")
         try:
-            return EngineRun.model_validate_json(answer.read_bytes())
-        except ValidationError as error:
-            raise SmokeError(f"the answer of the ranks cannot be read ({error.errors()[0]['msg']})", where=f"--tp {config.tp}") from error
+            return unpacked(EngineRun, answer.read_bytes())
+        except ValueError as error:
+            raise SmokeError(f"the answer of the ranks cannot be read ({str(error)[:200]})", where=f"--tp {config.tp}") from error
 
 
 def _launch(folder: Path, config: SmokeConfig, progress: Progress) -> int:
@@ -132,7 +130,7 @@ def _reference(source: Source) -> str:
 
 
 def _error(file: Path) -> SmokeError | UsageError:
-    failure = Failure.model_validate_json(file.read_bytes())
+    failure = unpacked(Failure, file.read_bytes())
     kind = UsageError if failure.usage else SmokeError
     return kind(failure.what, where=failure.where, measured=failure.measured, expected=failure.expected, hint=failure.hint)
 

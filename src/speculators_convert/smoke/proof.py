@@ -15,7 +15,7 @@ from speculators_convert.results.smoke import Comparison, ModeResult, Prompt, Se
 from speculators_convert.serving import backends
 from speculators_convert.smoke import reference
 from speculators_convert.smoke.compare import Progress
-from speculators_convert.sources import LocalSource, Source, local_folder
+from speculators_convert.sources import LocalSource, Source, loadable, local_folder
 from speculators_convert.sources.hub import parse_reference
 from speculators_convert.spec import Anchor, DraftSpec
 from speculators_convert.target.pairing import head_dim
@@ -26,6 +26,16 @@ from speculators_convert.workloads.prompt_file import read_prompts
 DEFAULT_PROMPTS = Path(__file__).parent / "prompts.jsonl"
 _COPIED = ("engine", "tp", "max_new_tokens", "batch_size", "temperature", "seed", "timeout_seconds", "floor", "expect", "servers")
 ENGINES = ("auto", "reference", "sglang")
+_SERVER_OPTIONS = {
+    "attention_backend": "--attention-backend",
+    "draft_attention_backend": "--draft-attention-backend",
+    "words": "--server-arg",
+    "concurrency": "--concurrency",
+    "control": "--no-control",
+    "parallel": "--parallel",
+    "image": "--image",
+    "nodes": "--nnodes",
+}
 
 
 def prove(spec: DraftSpec, checkpoint: Checkpoint, source: Source, options: SmokeOptions, progress: Progress) -> SmokeResult:
@@ -34,8 +44,7 @@ def prove(spec: DraftSpec, checkpoint: Checkpoint, source: Source, options: Smok
         raise UsageError("there is no such engine", where="--engine", measured=options.engine, expected="one of " + ", ".join(ENGINES))
     engine, why = pick_engine(options)
     options = options.model_copy(update={"engine": engine})
-    if engine == "reference" and (options.servers.image is not None or options.servers.nodes is not None):
-        raise UsageError("only SGLang takes an image or several machines", where="--image, --nnodes", measured=f"engine {engine} ({why})", expected="--engine sglang")
+    _demand_options(options, f"engine {engine} ({why})")
     own = checkpoint_digest(source, checkpoint)
     result = partial(SmokeResult, tool_version=__version__, checkpoint=own, engine=engine, engine_reason=why)
     try:
@@ -69,6 +78,17 @@ def prove(spec: DraftSpec, checkpoint: Checkpoint, source: Source, options: Smok
     )
 
 
+def _demand_options(options: SmokeOptions, chosen: str) -> None:
+    """`UsageError` for a mode that stands twice, and for what only a server can be told while none is `chosen`."""
+    modes = options.modes or ()
+    if len(set(modes)) < len(modes):
+        raise UsageError("a mode stands twice", where="--modes", measured=",".join(modes), expected=",".join(dict.fromkeys(modes)))
+    servers = options.servers.model_dump(exclude_defaults=True)
+    stated = [option for name, option in _SERVER_OPTIONS.items() if name in servers]
+    if options.engine == "reference" and stated:
+        raise UsageError("only SGLang's servers take these options", where=", ".join(stated), measured=chosen, expected="--engine sglang, or none of them")
+
+
 def pick_engine(options: SmokeOptions) -> tuple[str, str]:
     """The engine, and why: SGLang where it and a CUDA device are there, unless one is stated."""
     if options.engine != "auto":
@@ -95,7 +115,7 @@ def target_folder(spec: DraftSpec, source: Source, stated: str | None) -> Path:
     if stated is None and isinstance(source, LocalSource):
         for base in (source.root, source.root.parent):
             if (base / name / "config.json").is_file():
-                return (base / name).resolve()
+                return loadable((base / name).resolve())
     if stated is None and parse_reference(name) is None:
         raise SmokeError(
             "the checkpoint's verifier is not a folder on this machine, nor a Hub id", where=name, expected="a folder inside or beside the checkpoint, or ORG/NAME", hint=hint

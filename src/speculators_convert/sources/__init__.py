@@ -8,11 +8,11 @@ from pathlib import Path
 from speculators_convert.errors import SourceError, UsageError
 from speculators_convert.sources.base import FileInfo, Source, SourceId, safe_path
 from speculators_convert.sources.hub import download, open_hub, parse_reference
-from speculators_convert.sources.local import LocalSource
+from speculators_convert.sources.local import LocalSource, loadable
 from speculators_convert.sources.memory import MemorySource
 from speculators_convert.sources.streamed import StreamedSource
 
-__all__ = ["FileInfo", "LocalSource", "MemorySource", "Source", "SourceId", "StreamedSource", "local_folder", "open_source", "safe_path", "streamed", "verify"]
+__all__ = ["FileInfo", "LocalSource", "MemorySource", "Source", "SourceId", "StreamedSource", "loadable", "local_folder", "open_source", "safe_path", "streamed", "verify"]
 
 
 def open_source(reference: str) -> Source:
@@ -37,7 +37,7 @@ def local_folder(reference: str) -> Path:
     if hub and not path.is_dir():
         return download(hub)
     source = open_source(reference)
-    return source.root if isinstance(source, LocalSource) else path
+    return loadable(source.root if isinstance(source, LocalSource) else path)
 
 
 def streamed(source: Source) -> AbstractContextManager[Source]:

@@ -12,6 +12,15 @@ _MAX_FILES = 100_000
 _SKIPPED_FOLDERS = {".git", ".cache", "__pycache__"}
 
 
+def loadable(folder: Path) -> Path:
+    """`folder`, for a library that loads models; `SourceError` for a name that is not UTF-8: safetensors, tokenizers and JSON have no way to say it."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError as error:
+        raise SourceError("the folder's name is not UTF-8, and models cannot be loaded from it", where=str(folder), hint="rename it") from error
+    return folder
+
+
 class LocalSource:
     """Reads a folder with `pread`; keeps no file open between calls."""
 

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from speculators_convert.errors import SpecConvertError, UsageError
+from speculators_convert.model import packed, unpacked
 from speculators_convert.rewrite.ranks import assembled
 from speculators_convert.smoke.engine import session
 from speculators_convert.smoke.launch import ANSWER, FAILURE, PROGRESS, REQUEST, Failure, Request
@@ -25,7 +26,7 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 def main(folder: Path) -> int:
     """Run this rank; rank 0 writes the answer, a rank that fails writes why."""
     index, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    request = Request.model_validate_json((folder / REQUEST).read_bytes())
+    request = unpacked(Request, (folder / REQUEST).read_bytes())
     threading.Thread(target=_follow, args=(request.owner,), daemon=True).start()
     device = "cpu" if request.config.device == "cpu" else f"cuda:{index}"
     try:
@@ -36,10 +37,10 @@ def main(folder: Path) -> int:
         progress = _reporter(folder / PROGRESS) if index == 0 else _silent
         answer = session.run(request.config, request.spec, assembled(open_source(request.reference)), Path(request.target), request.prompts, progress, rank)
     except SpecConvertError as error:
-        _write(folder / FAILURE.format(rank=index), _failure(error).model_dump_json())
+        _write(folder / FAILURE.format(rank=index), packed(_failure(error)).decode())
         os._exit(1)  # the others may be inside a collective that this rank will not join: the launcher ends them
     if index == 0:
-        _write(folder / ANSWER, answer.model_dump_json())
+        _write(folder / ANSWER, packed(answer).decode())
     dist.barrier()
     dist.destroy_process_group()
     return 0

@@ -22,7 +22,7 @@ from speculators_convert.smoke.sglang import attention, claims, fleet, nodes, pl
 from speculators_convert.smoke.sglang.ask import about
 from speculators_convert.smoke.sglang.plugin import in_force
 from speculators_convert.smoke.sglang.store import Store
-from speculators_convert.sources import LocalSource, Source, local_folder
+from speculators_convert.sources import LocalSource, Source, loadable, local_folder
 from speculators_convert.spec import Anchor, DraftSpec, known
 from speculators_convert.workloads.tokens import max_positions
 
@@ -186,7 +186,7 @@ def _null_backend(config: SmokeConfig, spec: DraftSpec) -> str | None:
 def _draft_folder(source: Source) -> Path:
     """Where SGLang finds the draft."""
     if isinstance(source, LocalSource):
-        return source.root
+        return loadable(source.root)
     return local_folder(f"hf:{source.id.name}@{source.id.revision}" if source.id.revision else source.id.name)
 
 

@@ -6,10 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from speculators_convert.errors import WriteError
-from speculators_convert.model import Model, canonical_json, sha256_hex
+from speculators_convert.model import Model, canonical_json, packed, sha256_hex, unpacked
 from speculators_convert.results.smoke import Prompt, SmokeConfig
 from speculators_convert.serving.config import ServerConfig
 from speculators_convert.smoke.sglang.ask import Rows
@@ -48,8 +46,8 @@ class Store:
     def read(self, server: ServerConfig, key: str) -> Rows | None:
         """Rows of an earlier run that asked the same of the same."""
         try:
-            kept = Kept.model_validate_json(self._file(server).read_bytes())
-        except (OSError, ValidationError):
+            kept = unpacked(Kept, self._file(server).read_bytes())
+        except (OSError, ValueError):
             return None  # not there, or cut short: asked again
         return kept.rows if kept.key == key else None
 
@@ -58,7 +56,7 @@ class Store:
         file = self._file(server)
         part = file.with_suffix(".part")
         try:
-            part.write_text(Kept(key=key, rows=rows).model_dump_json(), encoding="utf-8")
+            part.write_bytes(packed(Kept(key=key, rows=rows)))
             os.replace(part, file)  # noqa: PTH105
         except OSError as error:
             raise WriteError(f"cannot write the server's rows ({error.strerror})", where=str(file), hint="free some space; finished servers are kept") from error
