@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from speculators_convert.gate.verdict import GateReport
 
 STATUS = {"pass": 0, "fail": 1, "unreadable": 3}
+MAX_CARD_BYTES = 16 * 1024 * 1024
 
 
 class GateFormat(StrEnum):
@@ -100,12 +101,13 @@ def emit(answer: GateReport, output_format: GateFormat, files: dict[Path, str], 
 def write_card(answer: GateReport, path: Path, repository: str) -> None:
     """Put the generated section into the card; a gate that did not pass leaves the card as it is."""
     from speculators_convert.publish.card import section, splice
+    from speculators_convert.sources.bounded import read_bounded
 
     if answer.outcome != "pass":
         output.note(f"{path} was left as it is: the gate did not pass")
         return
     try:
-        before = path.read_bytes().decode("utf-8") if path.exists() else ""
+        before = read_bounded(path, MAX_CARD_BYTES).decode("utf-8") if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError("cannot read the model card", where=str(path), measured=str(error)[:120], expected="UTF-8 text") from error
     output.write_file(path, splice(before, section(answer, repository)))

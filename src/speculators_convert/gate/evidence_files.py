@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from speculators_convert.container import strict_json
 from speculators_convert.results.smoke import SmokeResult
+from speculators_convert.sources.bounded import read_bounded
 
 SCHEMA_VERSION = "1"
 MAX_EVIDENCE_BYTES = 64 * 1024 * 1024
@@ -39,9 +40,7 @@ def read_evidence(path: str) -> EvidenceFile:
     if not file.exists():
         return EvidenceFile(path, fault=Fault("missing", "the evidence file does not exist"))
     try:
-        if file.stat().st_size > MAX_EVIDENCE_BYTES:
-            return EvidenceFile(path, fault=Fault("unreadable", "the evidence file is too large", f"{file.stat().st_size} bytes", f"at most {MAX_EVIDENCE_BYTES}"))
-        data = file.read_bytes()
+        data = read_bounded(file, MAX_EVIDENCE_BYTES)
     except OSError as error:
         return EvidenceFile(path, fault=Fault("unreadable", f"the evidence file cannot be read ({error.strerror})"))
     return parse_evidence(data, path)

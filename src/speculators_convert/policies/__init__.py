@@ -10,10 +10,12 @@ from pydantic import ValidationError
 from speculators_convert.container import strict_json
 from speculators_convert.errors import SourceError, UsageError
 from speculators_convert.policies.policy import EngineRule, EvidenceRule, GatePolicy, Waiver
+from speculators_convert.sources.bounded import read_bounded
 
 __all__ = ["BUILT_IN", "EngineRule", "EvidenceRule", "GatePolicy", "Waiver", "load_policy", "parse_policy"]
 
 BUILT_IN = ("default", "publish")
+MAX_POLICY_BYTES = 1024 * 1024
 
 
 def load_policy(name: str) -> GatePolicy:
@@ -22,7 +24,7 @@ def load_policy(name: str) -> GatePolicy:
         return parse_policy(files(__name__).joinpath(f"{name}.json").read_bytes(), name)
     path = Path(name)
     try:
-        data = path.read_bytes()
+        data = read_bounded(path, MAX_POLICY_BYTES)
     except OSError as error:
         raise SourceError(
             f"cannot read the policy ({error.strerror})", where=name, expected=f"{', '.join(BUILT_IN)} or a JSON file", hint="pass --policy publish, or the path of a policy file"

@@ -9,6 +9,7 @@ from speculators_convert.container import strict_json
 from speculators_convert.errors import SourceError, UsageError
 from speculators_convert.model import JsonValue
 from speculators_convert.results.smoke import Prompt
+from speculators_convert.sources.bounded import read_bounded
 from speculators_convert.workloads.base import Item
 from speculators_convert.workloads.tokens import Encode, load_encoder
 
@@ -53,9 +54,7 @@ def json_lines(path: Path) -> Iterator[tuple[str, dict[str, JsonValue]]]:
 def _filled(path: Path) -> Iterator[tuple[str, str, str]]:
     """Line number, place and text of each line that is not empty."""
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise UsageError("the prompt file is too large", where=str(path), measured=f"{path.stat().st_size} bytes", expected=f"at most {MAX_FILE_BYTES}")
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_bounded(path, MAX_FILE_BYTES).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"cannot read the prompt file ({error})", where=str(path), hint="pass a UTF-8 file with one JSON object a line") from error
     lines = [(str(number), f"{path}:{number}", line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]

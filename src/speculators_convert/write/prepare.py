@@ -17,6 +17,7 @@ from speculators_convert.checkpoint import MAX_DOCUMENT_BYTES, Checkpoint, parse
 from speculators_convert.errors import SourceError, UsageError
 from speculators_convert.layouts.base import Kept, Layout, Options
 from speculators_convert.sources import Source
+from speculators_convert.sources.bounded import read_bounded
 from speculators_convert.spec import DraftSpec, known
 from speculators_convert.target.head_comparison import compare_heads
 from speculators_convert.target.pairing import text_config
@@ -24,6 +25,7 @@ from speculators_convert.target.vocabulary import read_tables
 from speculators_convert.write.reduce import always_kept, choose, count_tokens, from_mask
 
 MAX_MASK_BYTES = 256 * 1024 * 1024
+MAX_LINE_CHARACTERS = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,7 @@ def _tokenizer(target: Source) -> object:
 
 def _mask(path: Path) -> NDArray[np.generic]:
     try:
-        if path.stat().st_size > MAX_MASK_BYTES:
-            raise UsageError("the mask is too large", where=str(path), measured=f"{path.stat().st_size} bytes", expected=f"at most {MAX_MASK_BYTES}")
-        loaded = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+        loaded = np.load(io.BytesIO(read_bounded(path, MAX_MASK_BYTES)), allow_pickle=False)
     except OSError as error:
         raise SourceError(f"cannot read the mask ({error.strerror})", where=str(path), hint="--reduce-vocab takes a number or a .npy file") from error
     except (ValueError, EOFError) as error:
@@ -93,6 +93,9 @@ def _mask(path: Path) -> NDArray[np.generic]:
 def _lines(path: Path) -> Iterator[str]:
     try:
         with path.open(encoding="utf-8") as file:
-            yield from file
+            for line in iter(lambda: file.readline(MAX_LINE_CHARACTERS), ""):
+                if len(line) == MAX_LINE_CHARACTERS:
+                    raise SourceError("a line of the corpus is too long", where=str(path), measured=f"{len(line)} characters or more", expected=f"below {MAX_LINE_CHARACTERS}")
+                yield line
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"cannot read the corpus ({error})", where=str(path)) from error

@@ -17,11 +17,13 @@ from speculators_convert.results.smoke import Prompt, ServerRecord, SmokeConfig
 from speculators_convert.serving.client import Answer
 from speculators_convert.serving.process import Running
 from speculators_convert.smoke.sglang import plan
+from speculators_convert.sources.bounded import read_bounded
 
 AGAIN = 2
 """Prompts that are asked again after a flush, and after an abort."""
 ABORTED_TOKENS, ABORT_TRIES = 4096, 3
 IMAGE_TOKENS = 16
+MAX_IMAGE_BYTES = 64 * 1024 * 1024
 
 
 class Rows(Model):
@@ -94,7 +96,7 @@ def _finish(event: dict[str, Any]) -> str:
 def about(file: Path) -> dict[str, Any]:
     """A chat message with the image inside."""
     try:
-        data = base64.b64encode(file.read_bytes()).decode()
+        data = base64.b64encode(read_bounded(file, MAX_IMAGE_BYTES)).decode()
     except OSError as error:
         raise SourceError(f"cannot read the image ({error.strerror})", where=str(file), hint="name an image file with --image") from error
     kind = mimetypes.guess_type(file.name)[0]
