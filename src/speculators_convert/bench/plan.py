@@ -23,6 +23,8 @@ VARIABLES = ("SGLANG_", "CUDA_VISIBLE_DEVICES", "TRITON_INTERPRET", "OMP_NUM_THR
 
 def make(options: BenchOptions, target: CheckpointDigest, drafts: dict[str, CheckpointDigest], workload: Workload, settings: dict[str, str]) -> BenchPlan:
     """The plan of a run on this machine; `UsageError` for names that do not fit together."""
+    if len(set(options.concurrency)) < len(options.concurrency):
+        raise UsageError("a concurrency stands twice", where="--concurrency", measured=", ".join(map(str, options.concurrency)), expected="each once")
     unknown = sorted(set(options.stock) - set(drafts))
     if unknown or PLAIN in drafts:
         raise UsageError("no draft has this name" if unknown else "the name is taken", where=", ".join(unknown) or PLAIN, expected=", ".join(drafts))

@@ -7,13 +7,14 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 
 import typer
 
 from speculators_convert import exits
 from speculators_convert.cli import output
-from speculators_convert.errors import SpecConvertError, WriteError
+from speculators_convert.errors import SpecConvertError, UsageError, WriteError
 from speculators_convert.model import pretty_json
 from speculators_convert.version import __version__
 
@@ -64,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     named = given[:1] if given and given[0] in _COMMANDS else []
     try:
         try:
+            _refuse_empty(given)
             build(*named)(given, prog_name="spec-convert")
         finally:
             sys.stdout.flush()
@@ -88,5 +90,18 @@ def _drop_output() -> None:
 
 def _emit_error(error: SpecConvertError, given: list[str]) -> None:
     if "--format=json" in given or any(pair == ("--format", "json") for pair in pairwise(given)):
-        output.write(pretty_json(exits.as_json(error)))
-    output.note(exits.as_text(error))
+        try:
+            output.write(pretty_json(exits.as_json(error)))
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()  # the same in words, and the status, are still said
+    with suppress(OSError):
+        output.note(exits.as_text(error))
+
+
+def _refuse_empty(given: Sequence[str]) -> None:
+    """An empty word is a variable of the shell that is not set: it must not stand for a default."""
+    for option, text in pairwise(["", *given]):
+        if not text or (text.startswith("--") and text.endswith("=") and option != "--server-arg"):
+            where = text.rstrip("=") or (option if option.startswith("--") else "")
+            raise UsageError("an argument is empty", where=where, expected="a value, or the option left out", hint="is a variable of the shell not set?")

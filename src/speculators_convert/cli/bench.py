@@ -63,6 +63,7 @@ def register(app: typer.Typer) -> None:
             warm_up=warm_up, also=tuple(_named(text) for text in also or ()), stock=tuple(stock or ()), side_by_side=side_by_side, mode=mode, tp=tp, dtype=dtype, device=device,
             attention_backend=attention, draft_attention_backend=draft_attention, server_words=tuple(server_words or ()), timeout_seconds=timeout, budget_seconds=budget,
         )  # fmt: skip
+        output.demand_place(html, png)
         output.demand_outside(out, html, png)
         with ended_by_signals(), output.progress() as progress:
             report = api.bench(references[0], out, options=options, settings=parse_settings(settings), progress=progress)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from speculators_convert.cli import output
-from speculators_convert.cli.options import Format, OutputFormat, Reference, Set, parse_settings
+from speculators_convert.cli.options import Format, OutputFormat, Reference, Set, checked, parse_settings
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +32,9 @@ def register(app: typer.Typer) -> None:
         from speculators_convert.api import probe
         from speculators_convert.results.probe import ProbeOptions
 
-        options = ProbeOptions(target=target, prompts=tuple(prompts or ()), dtype=dtype, device=device)
+        options = checked(ProbeOptions, target=target, prompts=tuple(prompts or ()), dtype=dtype, device=device)
+        output.demand_place(out)
+        output.demand_outside(Path(reference), out)
         with output.progress() as progress:
             result = probe(reference, options=options, settings=parse_settings(settings), progress=progress)
         output.probe(result, output_format, out)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from speculators_convert.model import Model
-from speculators_convert.results.smoke import CheckpointDigest
+from speculators_convert.results.smoke import DEVICES, DTYPES, CheckpointDigest
 
 PLAIN, DRAFTED = "plain", "drafted"
 """Names of the arm without a draft and of the draft that the run is about."""
+ArmName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")]
 
 
 class BenchOptions(Model):
@@ -18,7 +21,7 @@ class BenchOptions(Model):
     engine: str = "sglang"
     workload: str = "mt-bench"
     topic_limit: int | None = Field(default=None, ge=1, description="Requests of each topic; None takes all")
-    also: tuple[tuple[str, str], ...] = Field(default=(), description="Further drafts of the same run: name and reference")
+    also: tuple[tuple[ArmName, str], ...] = Field(default=(), description="Further drafts of the same run: name and reference")
     stock: tuple[str, ...] = Field(default=(), description="Names of arms that are served without this package's plugin")
     output_tokens: int = Field(default=128, ge=2)
     concurrency: tuple[int, ...] = Field(default=(1,), min_length=1)
@@ -27,8 +30,8 @@ class BenchOptions(Model):
     side_by_side: int = Field(default=1, ge=1, description="Servers that are started together; one at a time is asked")
     mode: str | None = Field(default=None, pattern="^(eager|graph)$")
     tp: int = Field(default=1, ge=1)
-    device: str | None = None
-    dtype: str | None = None
+    device: str | None = Field(default=None, pattern=DEVICES)
+    dtype: str | None = Field(default=None, pattern=DTYPES)
     attention_backend: str | None = None
     draft_attention_backend: str | None = None
     server_words: tuple[str, ...] = ()
@@ -39,7 +42,7 @@ class BenchOptions(Model):
 class Arm(Model):
     """One of the things compared: the target alone, or with a draft."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9._-]+$")
+    name: ArmName
     draft: CheckpointDigest | None
     plugin: bool = Field(default=True, description="Whether SGLang may load this package's plugin; engines without plugins ignore it")
 

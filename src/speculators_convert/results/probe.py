@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from speculators_convert.model import JsonValue, Model
-from speculators_convert.results.smoke import CheckpointDigest
+from speculators_convert.results.smoke import DEVICES, DTYPES, CheckpointDigest
 
 Interval = tuple[float, float]
 
@@ -17,8 +17,8 @@ class ProbeOptions(Model):
 
     target: str | None = None
     prompts: tuple[str, ...] = Field(default=(), description="Prompt files; without one the built-in texts, through the target's tokenizer")
-    dtype: str | None = Field(default=None, description="float32 on a CPU whatever the file says; the file's own on CUDA")
-    device: str | None = None
+    dtype: str | None = Field(default=None, pattern=DTYPES, description="float32 on a CPU whatever the file says; the file's own on CUDA")
+    device: str | None = Field(default=None, pattern=DEVICES)
     facts: tuple[str, ...] = Field(default=(), description="Only readings that differ in one of these facts; all when empty")
 
 

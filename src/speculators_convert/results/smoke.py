@@ -7,6 +7,9 @@ from pydantic import Field
 from speculators_convert.model import JsonValue, Model
 from speculators_convert.spec import Anchor
 
+DTYPES, DEVICES = "^(float32|bfloat16)$", "^(cpu|cuda)$"
+"""What a user may state; a run records what was decided."""
+
 
 class Prompt(Model):
     """One request: token ids, and the plain greedy continuation when the file brings one."""
@@ -52,8 +55,8 @@ class SmokeOptions(Model):
     temperature: float = Field(default=0, ge=0, allow_inf_nan=False, description="0 is greedy; else both models are sampled at this temperature")
     seed: int = Field(default=0, ge=0, le=1 << 62)
     timeout_seconds: float = Field(default=3600, gt=0, description="After which the processes of a tensor-parallel run, or a server, are ended")
-    dtype: str | None = Field(default=None, description="float32 on a CPU whatever the file says; the file's own on CUDA")
-    device: str | None = None
+    dtype: str | None = Field(default=None, pattern=DTYPES, description="float32 on a CPU whatever the file says; the file's own on CUDA")
+    device: str | None = Field(default=None, pattern=DEVICES)
     floor: float = Field(default=1.3, allow_inf_nan=False)
     expect: float | None = Field(default=None, allow_inf_nan=False)
 
