@@ -217,3 +217,12 @@ def test_files_of_the_cache_are_not_downloaded_again(hub: LocalHub, tmp_path: Pa
     source = open_repository(hub, "org/draft")
     assert collect(source).payloads
     assert hub.requests == before + 1
+
+
+def test_a_token_file_that_cannot_be_read_is_named(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants  # noqa: PLC0415
+
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", "/dev/null/token")
+    error = refusal(hub, "org/draft")
+    assert (error.what, error.where) == ("the Hub's client cannot use its files (Not a directory)", "/dev/null/token")
+    assert "HF_HOME" in error.hint

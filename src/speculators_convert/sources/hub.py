@@ -242,6 +242,9 @@ def _ask(reference: HubReference, call: Callable[[], Answer]) -> Answer:
                 SourceError(text, where=str(reference), hint="check the network and HF_ENDPOINT; HF_HUB_OFFLINE=1 uses the cached copy"),
                 NEVER_S if type(error).__name__ == "TooManyRedirects" else None,
             )
+        except OSError as error:
+            what = f"the Hub's client cannot use its files ({error.strerror or error})"
+            raise SourceError(what, where=str(error.filename or reference), hint="set HF_HOME to a folder that you may read and write to, or HF_TOKEN") from error
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SourceError(
                 "the answer is not that of a Hub", where=str(reference), measured=f"{type(error).__name__}: {str(error)[:120]}", expected="a repository's JSON", hint=CHECK_ENDPOINT
