@@ -12,6 +12,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -242,13 +243,23 @@ def started(request: pytest.FixtureRequest, site: Site, prompts: Path, tmp_path:
     """The command, once its servers have schedulers."""
     own = f"signal-{request.node.name}-{os.getpid()}"
     command = words(TRAINED / "tiny-anchor-full-vanilla", prompts, "--no-control", "--out", str(tmp_path / "out"))
-    process = subprocess.Popen(command, env=site.environ(OWN=own), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and len(processes(f"OWN={own}")) < 5:
-        assert process.poll() is None
-        time.sleep(0.2)
-    yield process, own
-    process.kill()
+    with _heeding_hangups(), subprocess.Popen(command, env=site.environ(OWN=own), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and len(processes(f"OWN={own}")) < 5:
+            assert process.poll() is None
+            time.sleep(0.2)
+        yield process, own
+        process.kill()
+
+
+@contextmanager
+def _heeding_hangups() -> Iterator[None]:
+    """As at a terminal, also where the tests run under nohup: the command goes on ignoring what it was started to ignore."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
