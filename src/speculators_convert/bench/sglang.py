@@ -45,9 +45,10 @@ def settings(options: BenchOptions) -> dict[str, str]:
 def notes(chosen: Mapping[str, str], drafts: Mapping[str, DraftSpec], target: Path, options: BenchOptions) -> dict[str, str]:
     """What the run must say of the back ends in `chosen`, for the target and each draft; `UsageError` where one cannot serve."""
     found, on, graph = dict[str, str](), attention.capability(chosen["device"]), chosen["mode"] == "graph"
+    heads = attention.target_heads(target)
     for arm, spec in drafts.items():
         live = plugin.in_force(spec) and arm not in options.stock
-        said = attention.notes({"target": chosen["attention_backend"], "draft": chosen["draft_attention_backend"]}, on, spec, target, plugin_live=live, graph=graph)
+        said = attention.notes({"target": chosen["attention_backend"], "draft": chosen["draft_attention_backend"]}, on, spec, heads, plugin_live=live, graph=graph)
         found |= {"target attention" if role == "target" else f"draft attention, {arm}": note for role, note in said.items()}
     return found
 

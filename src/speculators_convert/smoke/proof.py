@@ -18,7 +18,6 @@ from speculators_convert.smoke.compare import Progress
 from speculators_convert.sources import LocalSource, Source, loadable, local_folder
 from speculators_convert.sources.hub import parse_reference
 from speculators_convert.spec import Anchor, DraftSpec
-from speculators_convert.target.pairing import head_dim
 from speculators_convert.version import __version__
 from speculators_convert.workloads import Skipped
 from speculators_convert.workloads.prompt_file import read_prompts
@@ -158,20 +157,19 @@ def configure(spec: DraftSpec, source: Source, target: Path, options: SmokeOptio
 
 def backends_for(spec: DraftSpec, target: Path, capability: str | None) -> backends.Backends:
     """The table's attention back ends for a draft and the model in the folder `target`; no `capability` is a CPU."""
+    from speculators_convert.smoke.sglang.attention import target_heads  # noqa: PLC0415
     from speculators_convert.smoke.sglang.plugin import in_force  # noqa: PLC0415
 
-    heads = head_dim(dict(collect(LocalSource(target), payloads=()).config))
+    heads = target_heads(target)
     bonus, live = spec.anchor is Anchor.BONUS, in_force(spec)
     return backends.choose(capability, bonus_anchor=bonus, plugin_live=live, sliding=spec.slides, head_dim=spec.head_dim, target_head_dim=heads)
 
 
 def _with_backends(options: SmokeOptions, spec: DraftSpec, target: Path, device: str) -> ServerOptions:
     """The attention back ends that are stated, else those of the table for this GPU."""
-    from speculators_convert.serving import devices  # noqa: PLC0415
+    from speculators_convert.smoke.sglang.attention import capability  # noqa: PLC0415
 
-    gpus = devices.gpus() if device != "cpu" else ()
-    capability = None if device == "cpu" else gpus[0].capability if gpus else "unknown"
-    chosen = backends_for(spec, target, capability)
+    chosen = backends_for(spec, target, capability(device))
     found = options.servers
     return found.model_copy(update={"attention_backend": found.attention_backend or chosen.target, "draft_attention_backend": found.draft_attention_backend or chosen.draft})
 

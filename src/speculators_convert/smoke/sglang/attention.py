@@ -23,10 +23,15 @@ def capability(device: str) -> str | None:
     return next((gpu.capability for gpu in devices.gpus()), "unknown")
 
 
-def notes(chosen: Mapping[Role, str | None], on: str | None, spec: DraftSpec, target: Path, *, plugin_live: bool, graph: bool) -> dict[Role, str]:
-    """What a result must say of the chosen back ends on the capability `on`; `UsageError` where one of them cannot serve."""
+def target_heads(target: Path) -> int | None:
+    """Width of a head of the model in this folder; None when it does not say."""
+    return head_dim(dict(collect(LocalSource(target), payloads=()).config))
+
+
+def notes(chosen: Mapping[Role, str | None], on: str | None, spec: DraftSpec, heads: int | None, *, plugin_live: bool, graph: bool) -> dict[Role, str]:
+    """What a result must say of the chosen back ends on the capability `on`; `UsageError` where one of them cannot serve. `heads` are the target's."""
     ragged = graph and os.environ.get(RAGGED, "").lower() == "compact"
-    widths: dict[Role, int | None] = {"target": head_dim(dict(collect(LocalSource(target), payloads=()).config)), "draft": spec.head_dim}
+    widths: dict[Role, int | None] = {"target": heads, "draft": spec.head_dim}
     found = dict[Role, str]()
     for role, name in chosen.items():
         case = Case(spec.anchor is Anchor.BONUS, plugin_live, ragged, spec.slides, widths[role])

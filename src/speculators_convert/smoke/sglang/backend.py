@@ -126,7 +126,8 @@ def _demand(config: SmokeConfig) -> None:
 def _attention(config: SmokeConfig, spec: DraftSpec, target: Path) -> dict[str, str]:
     """What is known against the back ends and lets servers start; `UsageError` for the rest."""
     chosen: dict[backends.Role, str | None] = {"target": config.servers.attention_backend, "draft": config.servers.draft_attention_backend}
-    found = attention.notes(chosen, attention.capability(config.device), spec, target, plugin_live=in_force(spec), graph="graph" in config.modes)
+    on, heads = attention.capability(config.device), attention.target_heads(target)
+    found = attention.notes(chosen, on, spec, heads, plugin_live=in_force(spec), graph="graph" in config.modes)
     return {f"{role} attention": note for role, note in found.items()}
 
 
