@@ -14,7 +14,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from command import spec_convert
+from speculators_convert import api
 from speculators_convert.results.probe import ProbeResult
+from speculators_convert.results.smoke import SmokeOptions, SmokeResult
+from speculators_convert.smoke import pair
 
 TRAINED = Path(__file__).parents[2] / "fixtures" / "trained"
 FILES = ("--prompts", TRAINED / "prompts.jsonl", "--prompts", TRAINED / "texts.jsonl")
@@ -124,3 +127,33 @@ def test_a_target_that_is_not_there_is_named(tmp_path: Path) -> None:
     outcome = spec_convert("probe", folder)
     assert outcome.status == 4
     assert "pass --target" in outcome.stderr
+
+
+@pytest.fixture
+def bare_target(tmp_path: Path) -> Path:
+    """A target without a tokenizer, for which transformers makes an empty one of the model's kind."""
+    return Path(shutil.copytree(TRAINED / "tiny-target", tmp_path / "target", ignore=shutil.ignore_patterns("tokenizer*")))
+
+
+def test_a_target_without_a_tokenizer_is_said_to_have_none(bare_target: Path) -> None:
+    outcome = spec_convert("probe", TRAINED / "tiny-anchor-full-vanilla", "--target", bare_target)
+    assert outcome.status == 4
+    assert "tokenizer gives no token" in outcome.stderr
+    assert "give the prompts as input_ids" in outcome.stderr
+
+
+def test_the_anchor_claim_of_a_smoke_run_reads_the_texts_else_the_runs_own_prompts(bare_target: Path) -> None:
+    draft, prompts = TRAINED / "tiny-anchor-full-vanilla", str(TRAINED / "prompts.jsonl")
+    inspection = api.look(str(draft))
+    options = SmokeOptions(target=str(bare_target), engine="reference", prompts=prompts, max_new_tokens=8)
+    result = api.smoke(str(draft), options=options)
+
+    def claimed(**changed: str | None) -> SmokeResult:
+        return api.with_anchor_probe(result, inspection, options.model_copy(update=changed), lambda *_: None)
+
+    name = "anchor: no other layout drafts better than the file's"
+    assert next(item.holds for item in claimed().comparisons if item.name == name)
+    assert next(item.holds for item in claimed(target=str(pair.TARGET), prompts=None).comparisons if item.name == name)  # the pair of the package has a tokenizer
+    without = claimed(prompts=None)
+    assert name not in {item.name for item in without.comparisons}
+    assert "built-in texts: " in without.environment["anchor probe"]

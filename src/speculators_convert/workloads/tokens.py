@@ -14,18 +14,23 @@ from speculators_convert.workloads.base import Item
 
 Encode = Callable[[str], list[int]]
 TEMPLATE_FILE = "chat_template.json"
+_ANY_TEXT = "a"
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer in `folder`; never runs code from it."""
+    """The tokenizer in `folder`; never runs code from it. `SmokeError` also where transformers makes an empty one of the model's kind, for want of files."""
     from transformers import AutoTokenizer  # noqa: PLC0415
 
+    hint = "add tokenizer.json to the target's folder, or give the prompts as input_ids"
     try:
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        empty = not tokenizer.encode(_ANY_TEXT, add_special_tokens=False)
     except Exception as error:
-        hint = "add tokenizer.json to the target's folder, or give the prompts as input_ids"
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
         raise SmokeError(f"the target has no tokenizer that can be loaded ({why})", where=str(folder), hint=hint) from error
+    if empty:
+        raise SmokeError("the target's tokenizer gives no token for any text", where=str(folder), measured=f"no token for {_ANY_TEXT!r}", expected="a tokenizer's files", hint=hint)
+    return tokenizer
 
 
 def load_encoder(folder: Path) -> Encode:
