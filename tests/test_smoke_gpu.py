@@ -107,8 +107,16 @@ def test_the_bundled_pair_runs_with_nothing_chosen_but_the_ranks(tool: ModuleTyp
     assert tool.command(case, "draft", "target", "prompts", "out") == ["smoke", "--tp", "2", "--out", "out"]
 
 
+def test_cases_of_several_ranks_ask_ten_prompts(tool: ModuleType, tmp_path: Path) -> None:
+    """Their servers are asked one after another."""
+    case = tool.Case("tiny-anchor-full-vanilla", "plugin", "fa3", "fa3", tp=2)
+    prompts = tool._inputs(case, tmp_path)[2]
+    assert prompts.read_text().splitlines() == (tool.TRAINED / "prompts.jsonl").read_text().splitlines()[:10]
+    assert tool.command(case, "draft", "target", str(prompts), "out", 5)[-3:] == ["--no-control", "--parallel", "5"]
+
+
 def test_rows_of_the_same_server_are_taken_from_a_finished_case(tool: ModuleType, tmp_path: Path) -> None:
-    """Ordinary decoding does not depend on the draft, one rank beside two is the case without ranks; what is unfinished or another target's is not taken."""
+    """Ordinary decoding depends on the target and its ranks, not on the draft; what is unfinished or another target's is not taken."""
     draft, bonus = "tiny-anchor-full-vanilla", "tiny-bonus-reduced-vanilla"
     done, unfinished, long = f"{draft}-plugin-fa3", f"{bonus}-stock-fa3", f"mt-bench-{draft}-plugin-fa3"
     for name, server in [(done, "plain-eager-tp1"), (done, "drafted-eager-tp1"), (unfinished, "plain-eager-tp1"), (long, "plain-eager-tp1")]:
@@ -119,7 +127,7 @@ def test_rows_of_the_same_server_are_taken_from_a_finished_case(tool: ModuleType
         (tmp_path / name / "smoke-result.json").write_text("{}")
     for case, expected in [
         (tool.Case(bonus, "plugin", "fa3", "fa3"), {"plain-eager-tp1.json": done}),
-        (tool.Case(draft, "plugin", "fa3", "fa3", tp=2), {"drafted-eager-tp1.json": done}),
+        (tool.Case(draft, "plugin", "fa3", "fa3", tp=2), {}),
         (tool.Case("tiny-sliding-causal", "plugin", "fa3", "fa3"), {}),
     ]:
         tool.share(case, tmp_path)

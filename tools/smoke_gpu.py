@@ -7,8 +7,8 @@ and a draft back end of those that the table of back ends has for the GPU. What 
 The null-draft control runs with each fixture's first back end through the plugin, on MT-Bench over the pair of `tools/make_long_pair.py`,
 and, where there are two GPUs, with two ranks; the other cases compare with ordinary decoding and the reference engine only. FlashInfer has no kernels
 for the fixtures' heads of 32, so that its cases run the same models with heads of 64, the pair of `tools/make_wide_pair.py`. With two GPUs the pair
-that ships with the package is run first, as `spec-convert smoke --tp 2`. Raw rows and logs stay in `build/smoke-gpu/NAME`; rows that a case has in common with
-a finished one (ordinary decoding, one rank beside two) are taken from there. A case that was interrupted goes on where it stopped when the command
+that ships with the package is run first, as `spec-convert smoke --tp 2`. Raw rows and logs stay in `build/smoke-gpu/NAME`; rows of ordinary decoding that a case has
+in common with a finished one are taken from there. A case that was interrupted goes on where it stopped when the command
 is run again with the same NAME. Results go to
 `docs/evidence/NAME/smoke-CASE.json` with a manifest. Needs SGLang 0.5.23 and this package in the running Python.
 """
@@ -49,6 +49,8 @@ WANTED = ("triton", "fa3", "flashinfer")
 WIDE_HEADS = "flashinfer"
 """The back end that has no kernels for heads of 32. Its cases run heads of 64, so the table is asked without the fixtures' head_dim."""
 OUTPUT_TOKENS, TIMEOUT_SECONDS = 64, 900
+RANK_PROMPTS = 10
+"""Prompts of a fixture's case with several ranks, whose servers are asked one after another: half of the 20, so that a case ends within minutes."""
 DEFAULT = "default"
 PAIR = "bundled-pair"
 """Draft of the case that runs the pair of the package, with nothing chosen but the ranks."""
@@ -97,7 +99,7 @@ def main() -> int:
     def one(case: Case) -> None:
         if time.monotonic() > stop:
             return
-        verdict = _run(case, BUILD / run, stop)
+        verdict = _run(case, BUILD / run, stop, options.parallel)
         with lock:
             done.append(verdict)
             record(EVIDENCE / run, BUILD / run, _machine(gpus), commit)
@@ -188,14 +190,14 @@ def _against(capability: str, name: str, case: backends.Case) -> str | None:
     return known
 
 
-def _run(case: Case, work: Path, stop: float) -> str:
+def _run(case: Case, work: Path, stop: float, parallel: int | None) -> str:
     """The verdict of one case, ended at `stop`; a finished one is not run again."""
     out, result = work / case.name, work / case.name / "smoke-result.json"
     if not result.exists() or json.loads(result.read_text())["verdict"] == "not-run":
         result.unlink(missing_ok=True)
         out.mkdir(parents=True, exist_ok=True)
         draft, target, prompts = _inputs(case, work)
-        words = command(case, str(draft), str(target), str(prompts), str(out))
+        words = command(case, str(draft), str(target), str(prompts), str(out), parallel)
         share(case, work)
         (out / "command.txt").write_text(f"SGLANG_PLUGINS={WAYS[case.way]} " + " ".join(["spec-convert", *words]) + "\n")
         with (out / "smoke.txt").open("w") as log:
@@ -212,14 +214,14 @@ def _run(case: Case, work: Path, stop: float) -> str:
     return verdict
 
 
-def command(case: Case, draft: str, target: str, prompts: str, out: str) -> list[str]:
-    """Words of `spec-convert` for a case."""
+def command(case: Case, draft: str, target: str, prompts: str, out: str, parallel: int | None = None) -> list[str]:
+    """Words of `spec-convert` for a case; the bundled pair runs with nothing else said."""
     if case.draft == PAIR:
         return ["smoke", "--tp", str(case.tp), *([] if case.control else ["--no-control"]), "--out", out]
     return [
         "smoke", draft, "--target", target, "--prompts", prompts, "--engine", "sglang", "--modes", case.modes, "--max-new-tokens", str(OUTPUT_TOKENS),
         "--attention-backend", case.target_backend, "--draft-attention-backend", case.draft_backend, "--timeout", str(TIMEOUT_SECONDS), "--out", out,
-        "--tp", str(case.tp), "--control" if case.control else "--no-control",
+        "--tp", str(case.tp), "--control" if case.control else "--no-control", *(["--parallel", str(parallel)] if parallel else []),
     ]  # fmt: skip
 
 
@@ -236,11 +238,14 @@ def share(case: Case, work: Path) -> None:
 
 
 def _same_server(case: Case, other: str, server: str) -> bool:
-    """Whether a server of the case `other` may be one of `case` too: ordinary decoding beside any draft, a drafted one beside the same draft."""
+    """Whether a server of the case `other` may be one of `case` too: ordinary decoding of the same target by as many ranks."""
     ranks = f"-tp{case.tp}" if case.tp > 1 else ""
-    if server.startswith("plain"):
-        return other.startswith("mt-bench") == case.mt_bench and ("sliding" in other) == ("sliding" in case.name) and other.endswith(ranks or case.draft_backend)
-    return other == case.name.removesuffix(ranks) and case.tp > 1
+    return (
+        server.startswith("plain")
+        and other.startswith("mt-bench") == case.mt_bench
+        and ("sliding" in other) == ("sliding" in case.name)
+        and other.endswith(ranks or case.draft_backend)
+    )
 
 
 def _inputs(case: Case, work: Path) -> tuple[Path, Path, Path]:
@@ -250,6 +255,8 @@ def _inputs(case: Case, work: Path) -> tuple[Path, Path, Path]:
     place, prompts, stock = TRAINED, TRAINED / "prompts.jsonl", work / "stock"
     if case.mt_bench:
         place, prompts = _long(work)
+    elif case.tp > 1:
+        prompts = _first(prompts, work / f"prompts-{RANK_PROMPTS}.jsonl")
     if WIDE_HEADS in (case.target_backend, case.draft_backend):
         place, stock = _wide(place, work), work / "wide-stock"
     draft, target = place / case.draft, place / "tiny-target"
@@ -264,6 +271,12 @@ def _long(work: Path) -> tuple[Path, Path]:
         requests = load("mt-bench", out / "tiny-target", output_tokens=OUTPUT_TOKENS, both_turns=True).requests
         prompts.write_text("".join(json.dumps({"input_ids": list(item.input_ids)}) + "\n" for item in requests))
     return out, prompts
+
+
+def _first(prompts: Path, out: Path) -> Path:
+    """The first `RANK_PROMPTS` lines."""
+    out.write_text("".join(prompts.read_text().splitlines(keepends=True)[:RANK_PROMPTS]))
+    return out
 
 
 def _wide(place: Path, work: Path) -> Path:
@@ -321,6 +334,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--control", default="", help="The null-draft control only for cases whose name matches this regular expression too")
     parser.add_argument("--mt-bench-modes", default="eager,graph", help="Modes of the cases over MT-Bench, which have eight times the prompts")
     parser.add_argument("--jobs", type=int, default=1, help="Cases at once; each starts all its servers at once where memory and cores allow")
+    parser.add_argument("--parallel", type=int, help="Servers at once of one case; without it as many as memory and cores allow")
     parser.add_argument("--budget", type=float, default=float("inf"), help="Seconds after which no further case is started")
     parser.add_argument("--capability", help="With --list: a compute capability such as 10.0")
     parser.add_argument("--list", action="store_true", help="Show the cases and end")
