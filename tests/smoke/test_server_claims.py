@@ -11,10 +11,11 @@ from speculators_convert import api
 from speculators_convert.errors import SmokeError, SourceError, UsageError
 from speculators_convert.report.smoke_html import smoke_html
 from speculators_convert.report.smoke_text import smoke_lines
-from speculators_convert.results.smoke import Nodes, Prompt, ServerOptions, ServerRecord, SmokeConfig, SmokeOptions, SmokeResult
+from speculators_convert.results.smoke import ModeResult, Nodes, Prompt, ServerOptions, ServerRecord, SmokeConfig, SmokeOptions, SmokeResult
 from speculators_convert.serving.client import Answer
 from speculators_convert.serving.config import ServerConfig
 from speculators_convert.smoke import pair, proof
+from speculators_convert.smoke.compare import Drafted
 from speculators_convert.smoke.sglang import backend, claims, fleet, plan
 from speculators_convert.smoke.sglang.ask import Rows
 from speculators_convert.smoke.sglang.outputs import counts, drafted
@@ -67,6 +68,50 @@ def test_same_length_fails_beyond_margin_and_noise() -> None:
     bad = drafted(SERVER, 6, [answer(histogram=(6, 2))] * 8).against([(5, 6, 7)] * 8, 1.0)
     assert claims.same_length("x", "the same", good, good).holds
     assert not claims.same_length("x", "the same", bad, good).holds
+
+
+def run_of(*accepted: tuple[int, ...]) -> Drafted:
+    """A run of the reference engine with these accepted counts, in the order of the steps."""
+    return Drafted("eager", 1, 0.0, "bfloat16", 6, tuple(tuple(range(1 + sum(counts) + len(counts))) for counts in accepted), accepted, 1.0)
+
+
+def test_a_cut_run_ends_with_the_step_that_reaches_the_limit() -> None:
+    """One token comes from the prompt's pass; each step brings one more than it accepts."""
+    run = run_of((2, 0, 6, 1), (3, 3))
+    assert run.cut((1, 9)).accepted == ((), (3, 3))
+    assert run.cut((4, 2)).accepted == ((2,), (3,))
+    assert run.cut((5, 5)).accepted == ((2, 0), (3,))
+    assert run.cut((6, 6)).accepted == ((2, 0, 6), (3, 3))
+    assert [len(tokens) for tokens in run.cut((6, 6)).tokens] == [6, 6]
+
+
+def served(run: Drafted) -> ModeResult:
+    return run.against(run.tokens, 0.0)
+
+
+def test_shorter_outputs_at_once_are_no_loss_of_acceptance() -> None:
+    """Drafts that are accepted late in an output only: the requests that end early have less, and nothing is wrong with the server."""
+    late, limits = run_of(*[(0,) * 8 + (6,) * 8] * 8), (64, 48, 32, 16) * 2
+    together, single = served(late.cut(limits)), served(late)
+    assert single.acceptance_length - together.acceptance_length > 0.5
+    found = claims.same_at_once("x", together, single, limits, late)
+    assert found.holds
+    assert found.measured == "3.235, difference +0.000 [+0.000, +0.000] beside -0.765 for the shorter outputs"
+
+
+def test_a_loss_at_once_is_seen_with_and_without_the_reference_engine() -> None:
+    """As measured with the bonus draft on FA3 (stock SGLang 0.5.23, one H200): 2.55 tokens a step alone, 2.03 at eight."""
+    good, worse, limits = run_of(*[(2, 1, 2, 1) * 10] * 8), run_of(*[(1, 1, 1, 1) * 13] * 8), (64, 56, 48, 40) * 2
+    for engine in (good, None):
+        assert claims.same_at_once("x", served(good.cut(limits)), served(good), limits, engine).holds
+        assert not claims.same_at_once("x", served(worse.cut(limits)), served(good), limits, engine).holds
+
+
+def test_without_the_reference_engine_whole_outputs_are_compared() -> None:
+    late, limits = run_of(*[(0,) * 8 + (6,) * 8] * 8), (64, 48, 32, 16) * 2
+    found = claims.same_at_once("x", served(late.cut(limits)), served(late), limits, None)
+    assert found.holds
+    assert found.measured.endswith("difference +0.000 [+0.000, +0.000] over the 2 prompts with whole outputs")
 
 
 def test_same_positions_names_the_worst_position() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from speculators_convert.results.smoke import Comparison, Equivalence, ModeResult, Prompt, PromptOutcome, Sampled, run_name
 from speculators_convert.smoke.equivalence import judge, report
@@ -32,6 +32,14 @@ class Drafted:
         """Mode and degree, as comparisons call them."""
         return run_name(self.mode, self.tp, self.concurrency, self.temperature)
 
+    def cut(self, limits: Sequence[int]) -> Drafted:
+        """The run as if prompt i had been asked for `limits[i]` tokens. Its steps end with the one that reaches the limit, whose tokens count whole, as servers count.
+
+        Only for a run whose accepted counts are in the order of its steps, the reference engine's.
+        """
+        accepted = tuple(counts[: _steps_to(counts, limit)] for counts, limit in zip(self.accepted, limits, strict=True))
+        return replace(self, tokens=tuple(tokens[:limit] for tokens, limit in zip(self.tokens, limits, strict=True)), accepted=accepted)
+
     def against(self, plain: Sequence[Sequence[int]], plain_seconds: float) -> ModeResult:
         """The mode's numbers, with outputs compared to target-only decoding."""
         outcomes = tuple(outcome(index, *pair) for index, pair in enumerate(zip(self.tokens, self.accepted, plain, strict=True)))
@@ -54,6 +62,16 @@ class Drafted:
             target_only_seconds=plain_seconds,
             outcomes=outcomes,
         )
+
+
+def _steps_to(counts: Sequence[int], limit: int) -> int:
+    """Steps until `limit` tokens are known; the first one comes from the prompt's own pass."""
+    known = 1
+    for step, count in enumerate(counts):
+        if known >= limit:
+            return step
+        known += count + 1
+    return len(counts)
 
 
 def outcome(index: int, tokens: Sequence[int], accepted: Sequence[int], plain: Sequence[int]) -> PromptOutcome:

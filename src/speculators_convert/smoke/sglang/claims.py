@@ -26,12 +26,37 @@ def serves(server: ServerConfig, rows: Rows) -> Comparison:
 
 
 def same_length(name: str, what: str, left: ModeResult, right: ModeResult) -> Comparison:
-    """Acceptance of two runs over the same prompts."""
-    difference = left.acceptance_length - right.acceptance_length
-    low, high = interval(left.outcomes, right.outcomes)
+    """Acceptance of two runs over the same prompts and output lengths."""
+    rows = [pair for pair in zip(left.outcomes, right.outcomes, strict=True) if _drafted(pair)]
+    return _length_claim(f"{name}: acceptance length is {what}", (left, right), rows, "")
+
+
+def same_at_once(name: str, together: ModeResult, single: ModeResult, limits: Sequence[int], engine: Drafted | None) -> Comparison:
+    """Acceptance of the prompts at once, of `limits` tokens each, against one at a time, of the largest limit each.
+
+    Drafts are not accepted alike everywhere in an output. What the shorter outputs alone change is the difference that they make to the reference
+    engine, and is taken off; without it the prompts with whole outputs are compared.
+    """
+    if engine is None:
+        whole = [index for index, limit in enumerate(limits) if limit == max(limits)]
+        rows: list[tuple[PromptOutcome, ...]] = [(together.outcomes[index], single.outcomes[index]) for index in whole]
+        beside = f" over the {len(whole)} prompts with whole outputs"
+    else:
+        cut, full = (run.against(run.tokens, 0.0) for run in (engine.cut(limits), engine))
+        rows = list(zip(together.outcomes, single.outcomes, cut.outcomes, full.outcomes, strict=True))
+        beside = f" beside {cut.acceptance_length - full.acceptance_length:+.3f} for the shorter outputs"
+    return _length_claim(f"{name}: acceptance length is that of one request at a time", (together, single), [row for row in rows if _drafted(row)], beside)
+
+
+def _length_claim(name: str, runs: tuple[ModeResult, ModeResult], rows: Sequence[tuple[PromptOutcome, ...]], beside: str) -> Comparison:
+    difference, (low, high) = _difference(rows), interval(rows)
     holds = abs(difference) <= LENGTH_MARGIN or low <= 0 <= high
-    measured = f"{left.acceptance_length:.3f}, difference {difference:+.3f} [{low:+.3f}, {high:+.3f}]"
-    return Comparison(name=f"{name}: acceptance length is {what}", holds=holds, measured=measured, expected=f"{right.acceptance_length:.3f} +- {LENGTH_MARGIN} or within its noise")
+    measured = f"{runs[0].acceptance_length:.3f}, difference {difference:+.3f} [{low:+.3f}, {high:+.3f}]{beside}"
+    return Comparison(name=name, holds=holds, measured=measured, expected=f"{runs[1].acceptance_length:.3f} +- {LENGTH_MARGIN} or within its noise")
+
+
+def _drafted(row: Sequence[PromptOutcome]) -> bool:
+    return all(item.verify_steps for item in row)
 
 
 def same_positions(name: str, what: str, left: ModeResult, right: ModeResult) -> Comparison:
@@ -45,19 +70,22 @@ def same_positions(name: str, what: str, left: ModeResult, right: ModeResult) ->
     return Comparison(name=f"{name}: acceptance by position is {what}", holds=worst <= 0, measured=found, expected="each position within its allowance")
 
 
-def interval(left: Sequence[PromptOutcome], right: Sequence[PromptOutcome]) -> tuple[float, float]:
-    """Bootstrap interval of the difference of acceptance lengths, prompts resampled in pairs; all numbers for one prompt."""
-    pairs = [(mine, other) for mine, other in zip(left, right, strict=True) if mine.verify_steps and other.verify_steps]
-    if len(pairs) < 2:
+def interval(rows: Sequence[tuple[PromptOutcome, ...]]) -> tuple[float, float]:
+    """Bootstrap interval of the difference of acceptance lengths, prompts resampled with all of their runs; all numbers for one prompt."""
+    if len(rows) < 2:
         return -math.inf, math.inf
     generator = random.Random(0)  # noqa: S311 (resampling, no secret)
-    found = sorted(_difference(generator.choices(pairs, k=len(pairs))) for _ in range(RESAMPLES))
+    found = sorted(_difference(generator.choices(rows, k=len(rows))) for _ in range(RESAMPLES))
     edge = round(RESAMPLES * (1 - LEVEL) / 2)
     return found[edge], found[-1 - edge]
 
 
-def _difference(pairs: Sequence[tuple[PromptOutcome, PromptOutcome]]) -> float:
-    return _length([mine for mine, _ in pairs]) - _length([other for _, other in pairs])
+def _difference(rows: Sequence[tuple[PromptOutcome, ...]]) -> float:
+    """First run less second, and less the same difference of a third and a fourth where there are these; 0 without a prompt."""
+    if not rows:
+        return 0.0
+    lengths = [_length(run) for run in zip(*rows, strict=True)]
+    return sum(left - right if at == 0 else right - left for at, (left, right) in enumerate(zip(lengths[::2], lengths[1::2], strict=True)))
 
 
 def _length(outcomes: Sequence[PromptOutcome]) -> float:

@@ -60,12 +60,13 @@ class Judge:
         """One ordinary drafted server: alone, many at once, sampled."""
         rows, many = self._rows[server.name], self._config.servers.concurrency
         batched = drafted(server, self._gamma, rows.batched, concurrency=many)
-        cut = [tokens[:limit] for tokens, limit in zip(plain, plan.limits(self._config.max_new_tokens, len(plain)), strict=True)]
+        limits = plan.limits(self._config.max_new_tokens, len(plain))
+        cut = [tokens[:limit] for tokens, limit in zip(plain, limits, strict=True)]
         single, together = alone.against(plain, seconds), batched.against(cut, seconds)
         self.modes += [single, together]
         self._explain(engine, plain, alone, single)
         self._explain(engine, cut, batched, together)
-        self.comparisons.append(claims.same_length(together.name, "that of one request at a time", together, single))
+        self.comparisons.append(claims.same_at_once(together.name, together, single, limits, engine.drafted if engine else None))
         self.comparisons += claims.stays(rows, server)
         if engine is not None:
             self.comparisons.append(claims.same_length(single.name, "the reference engine's", single, engine.result))
