@@ -164,6 +164,11 @@ def test_plan_of_two_ranks_has_one_rank_beside_it() -> None:
     assert names(tp=2)[:3] == ["drafted-eager-tp2", "drafted-eager-tp1", "plain-eager-tp2"]
 
 
+def test_servers_that_wait_leave_the_cores_alone_and_own_words_come_last() -> None:
+    found = plan.servers(config(tp=2, servers=ServerOptions(words=("--log-level", "debug"))), plan.Folders("t", "d", "n"), 6, PROMPTS)
+    assert {server.words for server in found} == {("--sleep-on-idle", "--log-level", "debug")}
+
+
 def test_servers_over_machines_meet_at_ports_of_their_own() -> None:
     options = ServerOptions(nodes=Nodes(count=2, rank=1, address="host:4000"))
     found = plan.servers(config(tp=2, servers=options), plan.Folders("t", "d", None), 6, PROMPTS)

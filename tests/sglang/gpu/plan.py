@@ -49,7 +49,7 @@ def command(item: Slice, target: Path, draft: Path) -> list[str]:
         graph += ["--cuda-graph-backend-prefill", "disabled"]
     return [
         sys.executable, "-m", "sglang.launch_server", "--model-path", str(target), "--attention-backend", item.attention, "--sampling-backend", "pytorch",
-        "--mem-fraction-static", "0.85", "--max-total-tokens", "8192", "--max-running-requests", "8", "--disable-radix-cache", "--disable-custom-all-reduce",
+        "--mem-fraction-static", "0.85", "--max-total-tokens", "8192", "--max-running-requests", "8", "--disable-radix-cache", "--disable-custom-all-reduce", "--sleep-on-idle",
         "--random-seed", "1", "--tp-size", str(item.tp), "--speculative-algorithm", "DSPARK", "--speculative-draft-model-path", str(draft),
         "--speculative-draft-attention-backend", item.attention, *graph,
     ]  # fmt: skip

@@ -66,7 +66,7 @@ def serve(
     port = free_port()
     command = [
         str(PYTHON.parent / "sglang"), "serve", "--model-path", str(target), "--device", "cpu", "--attention-backend", "torch_native",
-        "--sampling-backend", "pytorch", "--dtype", "float32", "--max-total-tokens", "4096", "--disable-radix-cache", "--mem-fraction-static", "0.5",
+        "--sampling-backend", "pytorch", "--dtype", "float32", "--max-total-tokens", "4096", "--disable-radix-cache", "--mem-fraction-static", "0.5", "--sleep-on-idle",
         "--max-running-requests", "4", "--port", str(port), "--nccl-port", str(free_port()), "--tp-size", str(tp), "--random-seed", "1", "--skip-server-warmup",
         "--speculative-algorithm", "DSPARK", "--speculative-draft-model-path", str(draft), *flags,
     ]  # fmt: skip

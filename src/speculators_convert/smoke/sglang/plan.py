@@ -13,6 +13,9 @@ PLAIN: Role = "plain"
 DRAFTED: Role = "drafted"
 NULL: Role = "null draft"
 MIN_POOL_TOKENS = 4096
+SLEEP = "--sleep-on-idle"
+"""An idle scheduler looks for requests without a pause, one core for each server and half of another for a second rank (1.0 and 1.5 cores measured
+on a CPU server, 0.01 and 0.03 with this flag): servers that wait for each other must not take the cores of the one that is asked."""
 MEMORY_FRACTION = 0.95
 """Of the free memory; the pool itself is bounded by its tokens, so that several servers share a GPU."""
 
@@ -98,5 +101,5 @@ def _server(config: SmokeConfig, folders: Folders, role: Role, mode: str, tp: in
         max_running_requests=chosen.concurrency,
         max_total_tokens=pool_tokens(gamma, prompts, config.max_new_tokens, chosen.concurrency),
         memory_fraction=0.5 if config.device == "cpu" else MEMORY_FRACTION,
-        words=chosen.words,
+        words=(SLEEP, *chosen.words),
     )
