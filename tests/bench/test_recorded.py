@@ -12,6 +12,10 @@ from speculators_convert import api
 RECORDED = sorted((Path(__file__).parents[2] / "docs" / "evidence").glob("*/bench-*.tar.gz"))
 
 
+def test_both_pairs_are_recorded() -> None:
+    assert {path.name for path in RECORDED} == {"bench-trained.tar.gz", "bench-synthetic.tar.gz"}
+
+
 @pytest.mark.parametrize("archive", RECORDED, ids=[f"{path.parent.name}/{path.name}" for path in RECORDED])
 def test_a_recorded_run_is_computed_again(archive: Path, tmp_path: Path) -> None:
     with tarfile.open(archive) as packed:

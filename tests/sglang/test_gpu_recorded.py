@@ -12,7 +12,7 @@ from gpu import claims, plan
 import gpu_plugin_more as more
 
 EVIDENCE = Path(__file__).parents[2] / "docs/evidence"
-RUNS = ("h200-x2-2026-11-29", "h200-x2-2026-11-29-b")
+RUNS = ("h200-x2-2026-11-29", "h200-x2-2026-11-29-b", "h200-x2-2026-11-30")
 """Runs that continue each other; each holds the lines that it added."""
 
 
@@ -32,6 +32,8 @@ def test_the_plugins_claims_hold() -> None:
         for mode in ("eager", "graph"):
             assert {f"{draft}.{mode}: acceptance is the reference engine's", f"{draft}.{mode}.agreement: slots agree with the reference engine"} <= said
             assert f"{draft}.{mode}: sampled requests end and accept drafts" in said
+        assert {f"{draft}.graph.tp2: acceptance is that of one rank", f"{draft}.graph.tp2.agreement: slots agree with the reference engine"} <= said
+    assert f"{plan.GATED}.graph.packed: the draft still fits the rounded target" in said
     assert f"{plan.BONUS} on FA3: the plugin gives back what stock loses" in said
     assert f"{plan.BONUS}.graph.fp8: the draft still fits the rounded target" in said
     assert "full vocabulary: the plugin changes nothing, drafted blocks" in said
@@ -42,3 +44,11 @@ def test_the_second_halfs_claims_hold() -> None:
     found = more.report(rows)
     assert [(claim, numbers) for claim, holds, numbers in found if not holds] == []
     assert {line["name"] for line in rows} == {item.name for item in more.slices("cuda")} | {"flush.stock", "flush.plugin"}
+
+
+def test_no_server_was_further_from_the_engine_than_a_tie_may_be() -> None:
+    rows = [json.loads(path.read_text()) for path in sorted((EVIDENCE / "h200-x2-2026-11-30").glob("server-ties-*.json"))]
+    assert {(row["device"], row["reference"]) for row in rows} == {("NVIDIA H200", "decoding one token at a time"), ("NVIDIA H200", "the server's own gap")}
+    for row in rows:
+        assert {part["positions"] for part in row["rows"].values()} == {320}
+        assert max(part["largest_error"] for part in row["rows"].values()) <= row["tolerance_steps"] / 4
