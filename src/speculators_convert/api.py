@@ -244,8 +244,8 @@ def with_anchor_probe(result: SmokeResult, inspection: Inspection, options: Smok
         try:
             found = prove.prove(inspection.spec, inspection.checkpoint, inspection.source, asked.model_copy(update={"prompts": prompts}), progress)
             break
-        except (SmokeError, UsageError) as error:
-            why.append(f"{prompts[0] if prompts else 'built-in texts'}: {error}")
+        except (SmokeError, UsageError, RuntimeError) as error:  # the last for want of memory, or of a kernel: the servers' answers stand without it
+            why.append(f"{prompts[0] if prompts else 'built-in texts'}: {' '.join(str(error).split())[:300]}")
     if found is None:
         return result.model_copy(update={"environment": {**result.environment, "anchor probe": f"not run: {'; '.join(why)}"}})
     measured = "; ".join(found.reasons)

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from command import spec_convert
 from speculators_convert import api
+from speculators_convert.probe import prove
 from speculators_convert.results.probe import ProbeResult
 from speculators_convert.results.smoke import SmokeOptions, SmokeResult
 from speculators_convert.smoke import pair
@@ -142,7 +143,12 @@ def test_a_target_without_a_tokenizer_is_said_to_have_none(bare_target: Path) ->
     assert "give the prompts as input_ids" in outcome.stderr
 
 
-def test_the_anchor_claim_of_a_smoke_run_reads_the_texts_else_the_runs_own_prompts(bare_target: Path) -> None:
+def out_of_memory(*_: object) -> ProbeResult:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 64.00 GiB.")
+
+
+def test_the_anchor_claim_of_a_smoke_run_reads_the_texts_else_the_runs_own_prompts(bare_target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without either, or without memory for it, the run's other claims stand."""
     draft, prompts = TRAINED / "tiny-anchor-full-vanilla", str(TRAINED / "prompts.jsonl")
     inspection = api.look(str(draft))
     options = SmokeOptions(target=str(bare_target), engine="reference", prompts=prompts, max_new_tokens=8)
@@ -157,3 +163,7 @@ def test_the_anchor_claim_of_a_smoke_run_reads_the_texts_else_the_runs_own_promp
     without = claimed(prompts=None)
     assert name not in {item.name for item in without.comparisons}
     assert "built-in texts: " in without.environment["anchor probe"]
+    monkeypatch.setattr(prove, "prove", out_of_memory)
+    found = claimed()
+    assert name not in {item.name for item in found.comparisons}
+    assert (found.verdict, found.environment["anchor probe"].startswith("not run: built-in texts: CUDA out of memory")) == (result.verdict, True)
