@@ -33,6 +33,7 @@ from gpu_plugin import ROOT, append, surroundings
 
 sys.path[:0] = [str(ROOT / "tests/sglang"), str(ROOT / "src")]
 
+from gpu.claims import acceptance  # noqa: E402
 from gpu.prompts import prompts  # noqa: E402
 from gpu.requests import cost_table, requests_of, scheduled  # noqa: E402
 from gpu.runs import FAILURES, failed, read_lines  # noqa: E402
@@ -421,11 +422,6 @@ def _alike(claim: str, left: list[dict[str, Any]], right: list[dict[str, Any]], 
 def equal(left: list[dict[str, Any]], right: list[dict[str, Any]]) -> float:
     """Share of requests with the same tokens."""
     return statistics.fmean(a["output_ids"] == b["output_ids"] for a, b in zip(left, right, strict=True))
-
-
-def acceptance(rows: list[dict[str, Any]]) -> float:
-    """Accepted plus bonus tokens over verify steps."""
-    return sum(row["accepted"] + row["verify_steps"] for row in rows) / max(1, sum(row["verify_steps"] for row in rows))
 
 
 def main() -> None:

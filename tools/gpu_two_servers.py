@@ -26,6 +26,10 @@ from speculators_convert.serving.process import running
 from speculators_convert.serving.versions import installed
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "tests/sglang")]
+
+from gpu.claims import acceptance  # noqa: E402
+
 TRAINED = ROOT / "fixtures" / "trained"
 DRAFT, TARGET = TRAINED / "tiny-bonus-reduced-vanilla", TRAINED / "tiny-target"
 TOKENS, TIMEOUT_SECONDS = 64, 300.0
@@ -93,7 +97,7 @@ def claims(found: Mapping[str, Any]) -> list[tuple[str, bool, str]]:
     left, right = found["servers"]
     ports = [{word for flag, word in zip(server["command"], server["command"][1:], strict=False) if flag in ("--port", "--nccl-port")} for server in (left, right)]
     same = sum(one["output_ids"] == other["output_ids"] for one, other in zip(left["answers"], right["answers"], strict=True))
-    lengths = [sum(row["accepted"] + row["verify_steps"] for row in server["answers"]) / sum(row["verify_steps"] for row in server["answers"]) for server in (left, right)]
+    lengths = [acceptance(server["answers"]) for server in (left, right)]
     overlap = min(left["asked"][1], right["asked"][1]) - max(left["asked"][0], right["asked"][0])
     seen, kept = [server["variables"].get("CUDA_VISIBLE_DEVICES") for server in (left, right)], [left["processes"], right["processes"]]
     grown = max((after - before for before, after in zip(found["memory_before"], found["memory_after"], strict=True)), default=0)

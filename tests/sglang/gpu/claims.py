@@ -131,8 +131,8 @@ def paired_interval(left: list[float], right: list[float]) -> tuple[float, float
 
 
 def acceptance(rows: list[Row]) -> float:
-    """Accepted plus bonus tokens over verify steps."""
-    return sum(row["accepted"] + row["verify_steps"] for row in rows) / sum(row["verify_steps"] for row in rows)
+    """Accepted plus bonus tokens over verify steps; 0 where nothing was drafted."""
+    return sum(row["accepted"] + row["verify_steps"] for row in rows) / max(1, sum(row["verify_steps"] for row in rows))
 
 
 def _alone_and_together(line: Row) -> tuple[float, float]:

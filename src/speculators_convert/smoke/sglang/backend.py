@@ -175,13 +175,13 @@ def _null_draft(config: SmokeConfig, spec: DraftSpec, source: Source, target: Pa
 
 def _null_backend(config: SmokeConfig, spec: DraftSpec) -> str | None:
     """The null draft is no Speculators file, so that the plugin mends nothing for it: another back end where the draft's own needs that."""
-    name, gpus = config.servers.draft_attention_backend, devices.gpus()
-    if config.device == "cpu" or not gpus or name is None:
+    name, on = config.servers.draft_attention_backend, attention.capability(config.device)
+    if on is None or name is None:
         return None
     bonus = spec.anchor is Anchor.BONUS
-    if backends.problem(gpus[0].capability, "draft", name, backends.Case(bonus_anchor=bonus, plugin_live=False, head_dim=spec.head_dim)) is None:
+    if backends.problem(on, "draft", name, backends.Case(bonus_anchor=bonus, plugin_live=False, head_dim=spec.head_dim)) is None:
         return None
-    return backends.choose(gpus[0].capability, bonus_anchor=bonus, plugin_live=False, head_dim=spec.head_dim).draft
+    return backends.choose(on, bonus_anchor=bonus, plugin_live=False, head_dim=spec.head_dim).draft
 
 
 def _draft_folder(source: Source) -> Path:
