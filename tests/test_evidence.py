@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 
@@ -33,8 +33,11 @@ def test_recorded_run_holds(folder: Path) -> None:
     assert list(evidence.problems(folder, date.fromisoformat(json.loads((folder / "manifest.json").read_text())["date"]))) == []
 
 
-def test_there_is_a_run_with_cuda() -> None:
-    assert any("H200" in json.loads((folder / "manifest.json").read_text())["machine"] for folder in evidence.runs())
+def test_the_last_run_with_cuda_is_fresh() -> None:
+    """By today's date: claims about CUDA rest on runs that age with SGLang and the drivers."""
+    dates = [manifest["date"] for folder in evidence.runs() if "H200" in (manifest := json.loads((folder / "manifest.json").read_text()))["machine"]]
+    age = datetime.now(tz=UTC).date() - date.fromisoformat(max(dates))
+    assert timedelta(days=-1) <= age <= timedelta(days=evidence.MAX_AGE_DAYS), "run tools/smoke_gpu.py and tools/gpu_plugin.py on a GPU again"
 
 
 def test_spoilt_runs_are_seen(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +22,9 @@ from sglang_harness.server import free_port
 PROMPTS = 6
 TOGETHER = 4
 TARGET = TRAINED / "tiny-target"
+DRAFT = TRAINED / "tiny-sliding-noncausal"
+"""Bonus anchor, and sliding layers with a window that each prompt passes."""
+EXPECTED = "2.43"
 FAULTY = "speculators_dspark,cpu_stand_in,faulty_server"
 
 
@@ -39,8 +42,8 @@ def words(draft: Path, prompts: Path, *more: str) -> list[str]:
     return [str(PYTHON), "-m", "speculators_convert", "smoke", str(draft), "--target", str(TARGET), *common, *more]
 
 
-def run(site: Site, command: list[str], **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, env=site.environ(**environ), capture_output=True, text=True, timeout=900, check=False)
+def run(site: Site, command: list[str], *, tp: int = 1, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env=site.environ(tp=tp, **environ), capture_output=True, text=True, timeout=900, check=False)
 
 
 def processes(mark: str) -> list[int]:
@@ -60,8 +63,7 @@ def processes(mark: str) -> list[int]:
 def passed(site: Site, prompts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole run with all claims; its folder."""
     out = tmp_path_factory.mktemp("run") / "out"
-    draft = TRAINED / "tiny-bonus-reduced-vanilla"
-    done = run(site, words(draft, prompts, "--out", str(out), "--report", str(out.parent / "page.html")), OWN="passed")
+    done = run(site, words(DRAFT, prompts, "--expect", EXPECTED, "--out", str(out), "--report", str(out.parent / "page.html")), OWN="passed")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return out
 
@@ -92,6 +94,8 @@ def test_all_claims_hold(passed: Path) -> None:
         "drafted-eager-tp1: the same tokens after an aborted request",
         "anchor: no other layout drafts better than the file's",
         "target-only greedy equals the prompt file's continuations",
+        "eager tp 1: some context goes past the sliding window",
+        "eager tp 1: acceptance length is the expected one",
     ):
         assert name in found
 
@@ -118,7 +122,7 @@ def test_gate_takes_it_as_evidence_of_its_engine(passed: Path, tmp_path: Path, e
     (tmp_path / "policy.json").write_text(json.dumps(policy))
     words = [
         "gate",
-        str(TRAINED / "tiny-bonus-reduced-vanilla"),
+        str(DRAFT),
         "--target",
         str(TARGET),
         "--evidence",
@@ -137,7 +141,7 @@ def test_second_run_goes_on_where_the_first_stopped(site: Site, prompts: Path, p
     shutil.copytree(passed, out)
     (out / "rows/plain-eager-tp1.json").unlink()
     before = {file.name: file.stat().st_mtime_ns for file in (out / "rows").iterdir()}
-    done = run(site, words(TRAINED / "tiny-bonus-reduced-vanilla", prompts, "--out", str(out)))
+    done = run(site, words(DRAFT, prompts, "--expect", EXPECTED, "--out", str(out)))
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert {file.name: file.stat().st_mtime_ns for file in (out / "rows").iterdir() if file.name in before} == before
     assert [item["holds"] for item in result(out)["comparisons"]] == [item["holds"] for item in result(passed)["comparisons"]]
@@ -238,18 +242,35 @@ def test_two_machines_serve_together(site: Site, prompts: Path, tmp_path: Path) 
     assert processes("OWN=machines") == []
 
 
-@pytest.fixture
-def started(request: pytest.FixtureRequest, site: Site, prompts: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """The command, once its servers have schedulers."""
-    own = f"signal-{request.node.name}-{os.getpid()}"
-    command = words(TRAINED / "tiny-anchor-full-vanilla", prompts, "--no-control", "--out", str(tmp_path / "out"))
+def serving(own: str, out: Path) -> bool:
+    """Schedulers live, in processes of their own."""
+    return any(b"sglang::scheduler" in (Path("/proc") / str(pid) / "cmdline").read_bytes() for pid in processes(f"OWN={own}"))
+
+
+def answering(own: str, out: Path) -> bool:
+    """A server answers requests; none has answered all."""
+    return any("POST /generate" in log.read_text(errors="replace") for log in (out / "logs").glob("*.log"))
+
+
+def half_done(own: str, out: Path) -> bool:
+    """One server has answered all, and another runs."""
+    return any((out / "rows").glob("*.json")) and serving(own, out)
+
+
+@contextmanager
+def started(site: Site, prompts: Path, out: Path, own: str, there: Callable[[str, Path], bool]) -> Iterator[subprocess.Popen[bytes]]:
+    """The command, once it is `there`."""
+    command = words(TRAINED / "tiny-anchor-full-vanilla", prompts, "--no-control", "--parallel", "1", "--out", str(out))
     with _heeding_hangups(), subprocess.Popen(command, env=site.environ(OWN=own), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and len(processes(f"OWN={own}")) < 5:
-            assert process.poll() is None
-            time.sleep(0.2)
-        yield process, own
-        process.kill()
+        try:
+            deadline = time.monotonic() + 300
+            while not there(own, out):
+                assert process.poll() is None
+                assert time.monotonic() < deadline, f"{there.__doc__} Not after 300 s: {[file.name for file in out.rglob('*')]}"
+                time.sleep(0.2)
+            yield process
+        finally:
+            process.kill()
 
 
 @contextmanager
@@ -262,12 +283,46 @@ def _heeding_hangups() -> Iterator[None]:
         signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_each_signal_leaves_no_process(started: tuple[subprocess.Popen[bytes], str], number: signal.Signals) -> None:
-    process, own = started
-    process.send_signal(number)
-    assert process.wait(60) == (-9 if number == signal.SIGKILL else 128 + number)
+@pytest.mark.parametrize(("number", "there"), [(signal.SIGINT, serving), (signal.SIGHUP, serving), (signal.SIGKILL, answering)])
+def test_each_signal_leaves_no_process(number: signal.Signals, there: Callable[[str, Path], bool], site: Site, prompts: Path, tmp_path: Path) -> None:
+    own = f"signal-{number.name}-{os.getpid()}"
+    with started(site, prompts, tmp_path / "out", own, there) as process:
+        process.send_signal(number)
+        assert process.wait(60) == (-9 if number == signal.SIGKILL else 128 + number)
+        assert left(own) == []
+
+
+def test_a_run_that_was_ended_goes_on_at_the_server_that_had_not_finished(site: Site, prompts: Path, tmp_path: Path) -> None:
+    out, own = tmp_path / "out", f"signal-resumed-{os.getpid()}"
+    with started(site, prompts, out, own, half_done) as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+        assert left(own) == []
+    before = {file.name: file.stat().st_mtime_ns for file in (out / "rows").glob("*.json")}
+    assert len(before) == 1
+    done = run(site, words(TRAINED / "tiny-anchor-full-vanilla", prompts, "--no-control", "--parallel", "1", "--out", str(out)))
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    after = {file.name: file.stat().st_mtime_ns for file in (out / "rows").glob("*.json")}
+    assert len(after) == 2
+    assert {name: after[name] for name in before} == before
+
+
+def left(own: str) -> list[int]:
+    """Processes of the run that live on after 30 seconds."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline and processes(f"OWN={own}"):
         time.sleep(0.2)
-    assert processes(f"OWN={own}") == []
+    return processes(f"OWN={own}")
+
+
+def test_two_ranks_on_one_machine_pass_with_the_control(site: Site, prompts: Path, tmp_path: Path) -> None:
+    few = tmp_path / "few.jsonl"
+    few.write_text("".join(prompts.read_text().splitlines(keepends=True)[:3]))
+    command = words(TRAINED / "tiny-anchor-reduced-gated", few, "--tp", "2", "--max-new-tokens", "24", "--parallel", "1", "--out", str(tmp_path / "out"))
+    done = run(site, command, tp=2)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    found = claims(tmp_path / "out")
+    assert all(item["holds"] for item in found.values())
+    assert found["eager tp 1: tokens equal those of eager tp 2"]["measured"].startswith("3 of 3 prompts equal")
+    assert found["eager tp 2: drafted greedy equals the null draft's"]["measured"] == "3 of 3 prompts equal"
+    assert [server["name"] for server in result(tmp_path / "out")["servers"]] == ["drafted-eager-tp2", "drafted-eager-tp1", "plain-eager-tp2", "null-draft-eager-tp2"]

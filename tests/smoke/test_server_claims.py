@@ -307,3 +307,43 @@ def test_ragged_verification_is_a_matter_of_captured_servers(monkeypatch: pytest
     monkeypatch.setenv("SGLANG_RAGGED_VERIFY_MODE", "compact")
     assert backend._attention(config(modes=("eager",), servers=chosen), spec, target) == {}
     assert "no graph for ragged verification" in backend._attention(config(modes=("eager", "graph"), servers=chosen), spec, target)["target attention"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sglang", "device", "expected"),
+    [
+        (SmokeOptions(), True, "cuda", ("sglang", "SGLang is installed and there is a CUDA device")),
+        (SmokeOptions(), True, "cpu", ("reference", "SGLang is installed, but no CUDA device is used")),
+        (SmokeOptions(device="cpu"), True, "cuda", ("reference", "SGLang is installed, but no CUDA device is used")),
+        (SmokeOptions(), False, "cuda", ("reference", "SGLang is not installed")),
+        (SmokeOptions(engine="reference"), True, "cuda", ("reference", "stated")),
+        (SmokeOptions(engine="sglang", device="cpu"), False, "cpu", ("sglang", "stated")),
+    ],
+)
+def test_the_engine_is_sglang_where_it_and_a_gpu_are(options: SmokeOptions, device: str, expected: tuple[str, str], monkeypatch: pytest.MonkeyPatch, *, sglang: bool) -> None:
+    monkeypatch.setattr(proof, "find_spec", lambda name: object() if sglang and name == "sglang" else None)
+    monkeypatch.setattr(proof, "_device", lambda: device)
+    assert proof.pick_engine(options) == expected
+
+
+@pytest.mark.parametrize(("measured", "holds"), [(2.04, True), (2.06, False), (1.94, False)])
+def test_an_expected_length_is_asked_of_greedy_requests_one_at_a_time(measured: float, *, holds: bool) -> None:
+    """Sampled requests accept less and those that run together are shorter, so that nobody states their length."""
+    greedy = drafted(SERVER, 6, [answer()]).against([(5, 6, 7)], 1.0)
+    modes = tuple(greedy.model_copy(update={"acceptance_length": measured, **more}) for more in ({}, {"concurrency": 8}, {"temperature": 1.0, "concurrency": 8}))
+    found = [item for item in proof._bounds(modes, config(expect=2.0)) if item.expected == "2.0 +- 0.05"]
+    assert [(item.name, item.holds) for item in found] == [("eager tp 1: acceptance length is the expected one", holds)]
+
+
+def test_a_sliding_draft_is_asked_about_a_context_past_its_window() -> None:
+    """A prompt that goes past it stands for itself; else the prompts strung together make one of twice the window, where the target has room."""
+    spec, target = api.look(str(TRAINED / "tiny-sliding-causal")).spec, TRAINED / "tiny-target"
+    window = spec.sliding_window or 0
+    short, long = Prompt(input_ids=tuple(range(3, 10))), Prompt(input_ids=tuple(range(3, 4 + window)))
+    asked = backend._with_long_context((short, short), spec, target, config())
+    assert asked[:2] == (short, short)
+    assert asked[2].input_ids == (short.input_ids * window)[: 2 * window]
+    assert backend._with_long_context((short, long), spec, target, config()) == (short, long)
+    assert backend._with_long_context((short, short), spec, target, config(max_new_tokens=510 - window)) == (short, short), "no room for it"
+    full = api.look(str(TRAINED / "tiny-anchor-full-vanilla")).spec
+    assert backend._with_long_context((short, short), full, target, config()) == (short, short)

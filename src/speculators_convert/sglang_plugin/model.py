@@ -17,7 +17,7 @@ from speculators_convert.errors import RefusedError
 from speculators_convert.rewrite.rank_manifest import SPLIT_ROLES
 from speculators_convert.sglang_plugin import hooks
 from speculators_convert.sglang_plugin.markov import reduced_head
-from speculators_convert.sglang_plugin.rank_rows import is_split, read_rows
+from speculators_convert.sglang_plugin.rank_rows import is_split, open_rank_files
 
 _LOG = logging.getLogger(__name__)
 _METADATA = ("t2d",)
@@ -93,13 +93,16 @@ class SpeculatorsDSparkModel(DSparkDraftModel):  # type: ignore[misc]
             return set()
         head = self.draft_lm_head
         rows = (0, int(self.config.vocab_size)) if head is None else (int(head.shard_indices.org_vocab_start_index), int(head.shard_indices.org_vocab_end_index))
-        taken, files = 0, sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-        for name, tensor in read_rows(folder, dict.fromkeys(names, rows)):
-            taken += tensor.nbytes
+        files = open_rank_files(folder)
+        for name in names:
+            tensor = files.read(name, *rows)
             parameter = head.weight if head is not None and name == "lm_head.weight" else self.markov_head.markov_w2.weight
             parameter.data[: tensor.shape[0]].copy_(tensor)
             parameter.data[tensor.shape[0] :].zero_()
-        _LOG.info("DSpark rank %d read rows %d to %d of its heads from rank files: %d bytes of %d in all files", get_parallel().tp_rank, *rows, taken, files)
+        _LOG.info(
+            "DSpark rank %d read rows %d to %d of %s from rank files: %d bytes of rows, of %d on all ranks, and %d bytes of headers",
+            get_parallel().tp_rank, *rows, " and ".join(names), files.row_bytes, sum(map(files.size_bytes, names)), files.header_bytes,
+        )  # fmt: skip
         return set(names)
 
     def _load_vocabulary(self, name: str, tensor: Tensor) -> bool:
