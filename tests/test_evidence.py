@@ -56,6 +56,7 @@ def test_spoilt_runs_are_seen(tmp_path: Path) -> None:
     assert "not in the history" in " ".join(evidence.problems(folder, day))
 
 
-def test_results_in_the_page_are_those_of_the_evidence() -> None:
-    done = subprocess.run([sys.executable, str(ROOT / "tools" / "equivalence_table.py"), "--check"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, "run tools/equivalence_table.py"
+@pytest.mark.parametrize("tool", ["equivalence_table.py", "bench_table.py"])
+def test_results_in_the_page_are_those_of_the_evidence(tool: str) -> None:
+    done = subprocess.run([sys.executable, str(ROOT / "tools" / tool), "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"run tools/{tool}"

@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.bench.drawn import check_page, check_picture
 
 from bench_rows import TOKENS, plan_of, row
 from command import spec_convert
+from speculators_convert import api
 from speculators_convert.bench import store
 from speculators_convert.model import sha256_hex
 from speculators_convert.results.bench import ServerRun
@@ -41,7 +43,8 @@ def test_analyze_prints_losses_and_writes_page_and_picture(run: Path, tmp_path: 
     assert done.status == 0, done.stderr
     assert "WORSE  concurrency 1, drafted: throughput is 0.750 times that of the target alone (0.750 to 0.750)" in done.stdout
     assert "measures are worse than the target alone" in (tmp_path / "page.html").read_text()
-    assert (tmp_path / "picture.png").stat().st_size > 0
+    check_page((tmp_path / "page.html").read_text(), api.bench_analyze(run))
+    check_picture(tmp_path / "picture.png", api.bench_analyze(run))
 
 
 def test_analyze_as_json_is_the_stored_summary(run: Path) -> None:

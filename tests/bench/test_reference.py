@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.bench.drawn import check_page, check_picture
 
 from speculators_convert import api
 from speculators_convert.bench import store
@@ -181,9 +182,9 @@ def test_text_page_and_picture_show_the_same_run(recorded: Path, tmp_path: Path)
     assert f"acceptance length {drafted.acceptance.length:.3f}" in text
     for shown in (f"{drafted.acceptance.length:.3f}", f"{drafted.end_to_end.p99:.3f}", report.rows_sha256[0], *report.regressions):
         assert shown in page
-    assert page.count("<svg") == 4
+    check_page(page, report)
     write_png(report, tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    check_picture(tmp_path / "picture.png", report)
 
 
 @pytest.mark.slow

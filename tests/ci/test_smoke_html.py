@@ -6,16 +6,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.bench.drawn import TIMES, check_page
+from tests.bench.recorded_runs import summary
 from tests.ci.browser import MISSING, Browser, Site, browsing, serving
 
 from smoke_results import HOSTILE, everything, example, infected
 from speculators_convert.report import svg
+from speculators_convert.report.bench_html import render_bench
 from speculators_convert.report.html import element, page, section
 from speculators_convert.report.scale import PERCENT, axis, spread
 from speculators_convert.report.smoke_html import smoke_html
+from speculators_convert.results.bench import BenchReport
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 NARROW, WIDE = 390, 1200
+BENCH, BENCH_SECTIONS = summary("trained"), ["c1", "c8", "order", "run"]
+BAR = (0x1F / 255, 0x5F / 255, 0xA8 / 255)
 SECTIONS = ["claims", "block", "acceptance", "equivalence", "prompts", "servers", "run", "checkpoints"]
 EXECUTED = "return window.executed === undefined ? 'no' : 'yes'"
 VISIBLE_SECTIONS = "return [...document.querySelectorAll('section')].filter(s => s.getBoundingClientRect().height > 40).map(s => s.id)"
@@ -91,6 +97,12 @@ return bad;
 """
 
 
+def many_repeats() -> BenchReport:
+    """The recorded report as one of 21 repeats: tables that are wider than any page."""
+    wide = [result.model_copy(update={"arms": tuple(arm.model_copy(update={"throughput": arm.throughput * 7}) for arm in result.arms)}) for result in BENCH.results]
+    return BENCH.model_copy(update={"results": tuple(wide)})
+
+
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     with serving() as found:
@@ -160,20 +172,82 @@ def test_the_test_for_requests_would_see_one(browser: Browser, site: Site) -> No
     assert len(browser.requests()) >= 3
 
 
+def boxes(browser: Browser, selector: str) -> list[tuple[float, float, float, float]]:
+    """Left, top, right and bottom of all that the page draws for a selector; needs no script."""
+    root = browser.devtools("DOM.getDocument", depth=0)["root"]["nodeId"]
+    nodes = browser.devtools("DOM.querySelectorAll", nodeId=root, selector=selector)["nodeIds"]
+    quads = [browser.devtools("DOM.getContentQuads", nodeId=node)["quads"] for node in nodes]
+    return [(min(quad[0::2]), min(quad[1::2]), max(quad[0::2]), max(quad[1::2])) for (quad,) in quads]
+
+
 @pytest.mark.parametrize("width", [320, NARROW, WIDE])
-def test_nothing_leaves_the_window_and_all_sections_are_seen(browser: Browser, site: Site, width: int) -> None:
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
+@pytest.mark.parametrize("report", [BENCH, many_repeats()], ids=["recorded", "many-repeats"])
+def test_the_bench_page_fits_and_asks_for_nothing(browser: Browser, site: Site, report: BenchReport, scripts: bool, width: int) -> None:
+    browser.scripts(run=scripts)
     browser.resize(width)
-    show(browser, site, smoke_html(everything()))
-    assert browser.run(VISIBLE_SECTIONS) == SECTIONS
+    show(browser, site, render_bench(report))
+    content, window = browser.widths()
+    assert window == width
+    assert content <= window
+    document = browser.document()
+    assert [name for name in BENCH_SECTIONS if f'<section id="{name}"' in document] == BENCH_SECTIONS
+    check_page(document, report)
+    assert site.asked == ["/page.html"]
+    assert browser.requests() == [site.url]
+
+
+@pytest.mark.parametrize("width", [320, NARROW, WIDE])
+def test_the_charts_of_the_bench_page_are_seen_without_scripts(browser: Browser, site: Site, width: int) -> None:
+    """Inside the window: a name for each arm in each chart, a bar as long as its throughput, a box for its times."""
+    browser.scripts(run=False)
+    browser.resize(width)
+    show(browser, site, render_bench(BENCH))
+    arms, kinds = len(BENCH.plan.arms), 1 + len(TIMES)
+    for result in BENCH.results:
+        inside = f"#c{result.concurrency} svg"
+        charts, names, numbers = boxes(browser, inside), boxes(browser, f"{inside} text.over:not(.end)"), boxes(browser, f"{inside} text.over.end")
+        assert [len(charts), len(names), len(numbers)] == [kinds, kinds * arms, kinds * arms]
+        assert all(right - left > 280 and bottom - top > 30 * arms for left, top, right, bottom in charts)
+        assert all(0 <= left < right <= width and bottom - top > 8 for left, top, right, bottom in (*charts, *names, *numbers))
+        bars = [right - left for left, _, right, _ in boxes(browser, f"{inside} rect.one")]
+        assert [bar / bars[0] for bar in bars] == pytest.approx([arm.throughput_median / result.arms[0].throughput_median for arm in result.arms], rel=0.02)
+        seen = boxes(browser, f"{inside} rect.box")
+        assert len(seen) == len(TIMES) * arms
+        assert all(right - left > 0.8 and bottom - top > 8 for left, top, right, bottom in seen)
+
+
+def test_a_screenshot_of_the_bench_page_has_its_bars_in_their_colour(browser: Browser, site: Site, tmp_path: Path) -> None:
+    """Without scripts. Half of each bar's pixels: its whisker and edges are others."""
+    imread = pytest.importorskip("matplotlib.image").imread
+    browser.scripts(run=False)
+    browser.resize(NARROW)
+    show(browser, site, render_bench(BENCH))
+    browser.screenshot(tmp_path / "page.png")
+    picture = imread(tmp_path / "page.png")[:, :, :3]
+    bars = [box for result in BENCH.results for box in boxes(browser, f"#c{result.concurrency} svg rect.one")]
+    assert len(bars) == len(BENCH.results) * len(BENCH.plan.arms)
+    for left, top, right, bottom in bars:
+        area = picture[round(top) : round(bottom), round(left) : round(right)]
+        assert (abs(area - BAR).max(axis=2) < 0.02).mean() > 0.5
+
+
+@pytest.mark.parametrize("width", [320, NARROW, WIDE])
+@pytest.mark.parametrize(("markup", "sections"), [(smoke_html(everything()), SECTIONS), (render_bench(BENCH), BENCH_SECTIONS)], ids=["smoke", "bench"])
+def test_nothing_leaves_the_window_and_all_sections_are_seen(browser: Browser, site: Site, markup: str, sections: list[str], width: int) -> None:
+    browser.resize(width)
+    show(browser, site, markup)
+    assert browser.run(VISIBLE_SECTIONS) == sections
     assert browser.run(HIDDEN_OUTSIDE) == []
 
 
 @pytest.mark.parametrize(("width", "media"), [(NARROW, "screen"), (760, "screen"), (900, "screen"), (WIDE, "screen"), (718, "print")])
-def test_no_word_of_a_table_is_broken(browser: Browser, site: Site, width: int, media: str) -> None:
+@pytest.mark.parametrize("markup", [smoke_html(everything()), render_bench(BENCH)], ids=["smoke", "bench"])
+def test_no_word_of_a_table_is_broken(browser: Browser, site: Site, markup: str, width: int, media: str) -> None:
     """718 pixels: A4 less its margins."""
     browser.scheme("light", media=media)
     browser.resize(width)
-    show(browser, site, smoke_html(everything()))
+    show(browser, site, markup)
     assert browser.becomes(BROKEN_WORDS, []) == []
     assert browser.run(HIDDEN_OUTSIDE) == []
 
@@ -205,7 +279,7 @@ def test_the_policy_of_the_page_stops_scripts_and_requests(browser: Browser, sit
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("markup", [smoke_html(everything()), charts()], ids=["smoke", "charts"])
+@pytest.mark.parametrize("markup", [smoke_html(everything()), render_bench(BENCH), charts()], ids=["smoke", "bench", "charts"])
 def test_text_and_bars_stand_out_from_what_is_behind_them(browser: Browser, site: Site, markup: str, scheme: str) -> None:
     browser.scheme(scheme)
     browser.resize(WIDE, height=9000)
@@ -218,7 +292,7 @@ def test_text_and_bars_stand_out_from_what_is_behind_them(browser: Browser, site
 
 
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-@pytest.mark.parametrize("markup", [smoke_html(example()), smoke_html(everything()), charts()], ids=["example", "everything", "charts"])
+@pytest.mark.parametrize("markup", [smoke_html(example()), smoke_html(everything()), render_bench(BENCH), charts()], ids=["example", "everything", "bench", "charts"])
 def test_the_words_of_a_chart_neither_overlap_nor_leave_it(browser: Browser, site: Site, markup: str, width: int) -> None:
     browser.resize(width)
     show(browser, site, markup)

@@ -16,6 +16,8 @@ TIMES: tuple[tuple[str, Callable[[ArmResult], Distribution]], ...] = (
 )
 _SIGNS = {"better": ("\N{CHECK MARK} better ", "good"), "worse": ("\N{BALLOT X} worse ", "bad"), "unclear": ("", None)}
 """Words and colour of a verdict."""
+STYLE = ".beside{min-width:0}\n"
+"""A table beside a chart scrolls in its own box when it is wider than the page."""
 QUARTER, THREE_QUARTERS = 5, 15
 """Places of the quartiles in a distribution's curve."""
 
@@ -26,7 +28,7 @@ def render_bench(report: BenchReport) -> str:
     parts += [("order", "Order of the servers", _order(report)), ("run", "How it was run", _run(report.plan))]
     links = element("nav", element("ul", *(element("li", element("a", title, href=f"#{anchor}")) for anchor, title, _ in parts)), aria_label="Sections")
     body = (_header(report), links, *(section(anchor, title, content) for anchor, title, content in parts))
-    return page(f"Bench of {report.plan.arms[1].name} against the target alone", body, style=svg.STYLE)
+    return page(f"Bench of {report.plan.arms[1].name} against the target alone", body, style=svg.STYLE + STYLE)
 
 
 def _header(report: BenchReport) -> Markup:
