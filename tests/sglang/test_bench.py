@@ -23,7 +23,7 @@ def run(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "requests.jsonl").write_text("\n".join((TRAINED / "prompts.jsonl").read_text().splitlines()[:REQUESTS]))
     command = [
         str(PYTHON), "-m", "speculators_convert", "bench", str(DRAFT), "--target", str(TARGET), "--also", f"dense={folder / 'dense'}", "--stock", "dense", "--workload",
-        str(folder / "requests.jsonl"), "--output-tokens", str(TOKENS), "--concurrency", "1", "--concurrency", "2", "--repeats", "1", "--warm-up", "1",
+        str(folder / "requests.jsonl"), "--output-tokens", str(TOKENS), "--concurrency", "1", "--concurrency", "2", "--repeats", "1", "--warm-up", "1", "--side-by-side", "2",
         "--out", str(folder / "out"),
     ]  # fmt: skip
     done = subprocess.run(command, env=site.environ(), cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
@@ -67,6 +67,7 @@ def test_the_summary_is_computed_again_in_another_python(run: Path) -> None:
 def test_each_server_says_how_it_was_started(run: Path) -> None:
     records = {name: json.loads((run / "servers" / name / "server.json").read_text()) for name in ("000-plain", "001-drafted", "002-dense")}
     assert "--speculative-draft-model-path" not in records["000-plain"]["command"]
+    assert all("--sleep-on-idle" in record["command"] for record in records.values())
     assert records["002-dense"]["variables"]["SGLANG_PLUGINS"] == "cpu_stand_in"
     assert "SGLANG_PLUGINS" not in records["001-drafted"]["variables"]
     plan = json.loads((run / "plan.json").read_text())

@@ -13,7 +13,7 @@ from speculators_convert.results.bench import BenchOptions, BenchPlan, RequestRo
 from speculators_convert.serving import devices
 from speculators_convert.serving.client import Client
 from speculators_convert.serving.command import variables
-from speculators_convert.serving.config import PLUGIN_NAME, PLUGIN_VARIABLE, ServerConfig
+from speculators_convert.serving.config import PLUGIN_NAME, PLUGIN_VARIABLE, SLEEP, ServerConfig
 from speculators_convert.serving.process import Live, Running, require_sglang, running
 from speculators_convert.smoke.sglang import attention, plugin
 from speculators_convert.spec import DraftSpec
@@ -129,7 +129,7 @@ class SGLang:
             max_running_requests=max(self._plan.concurrency),
             max_total_tokens=self._pool,
             memory_fraction=MEMORY_FRACTION[chosen["device"]],
-            words=self._options.server_words,
+            words=(*((SLEEP,) if self._plan.side_by_side > 1 else ()), *self._options.server_words),
             environment={} if arm.plugin else {PLUGIN_VARIABLE: _others(os.environ.get(PLUGIN_VARIABLE))},
         )
 

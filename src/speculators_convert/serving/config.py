@@ -12,6 +12,9 @@ from speculators_convert.results.smoke import Nodes
 Role = Literal["drafted", "null draft", "plain"]
 PLUGIN_VARIABLE, PLUGIN_GROUP, PLUGIN_NAME = "SGLANG_PLUGINS", "sglang.srt.plugins", "speculators_dspark"
 """Variable that selects plugins, and where this package's own is entered."""
+SLEEP = "--sleep-on-idle"
+"""An idle scheduler looks for requests without a pause, one core for each server and half of another for a second rank (1.0 and 1.5 cores measured
+on a CPU server, 0.01 and 0.03 with this flag): servers that wait for each other must not take the cores of the one that is asked."""
 
 
 class ServerConfig(Model):

@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from speculators_convert.results.smoke import Prompt, SmokeConfig
-from speculators_convert.serving.config import Role, ServerConfig
+from speculators_convert.serving.config import SLEEP, Role, ServerConfig
 from speculators_convert.smoke.sglang.nodes import rendezvous
 
 PLAIN: Role = "plain"
 DRAFTED: Role = "drafted"
 NULL: Role = "null draft"
 MIN_POOL_TOKENS = 4096
-SLEEP = "--sleep-on-idle"
-"""An idle scheduler looks for requests without a pause, one core for each server and half of another for a second rank (1.0 and 1.5 cores measured
-on a CPU server, 0.01 and 0.03 with this flag): servers that wait for each other must not take the cores of the one that is asked."""
 MEMORY_FRACTION = 0.95
 """Of the free memory; the pool itself is bounded by its tokens, so that several servers share a GPU."""
 
