@@ -14,7 +14,7 @@ import pytest
 from gpu import claims, plan
 from gpu.agreement import engine
 from gpu.prompts import prompts
-from gpu.runs import agreement, serve_slice
+from gpu.runs import agreement, kept_line, serve_slice
 from sglang_harness.environment import ROOT, TRAINED
 from sglang_harness.server import NotStartedError, launch
 
@@ -40,8 +40,8 @@ def server(name: str, tokens: int = 1, accepted: int = 30, together: int | None 
     batched = {**row, "accepted": accepted if together is None else together}
     rows = {"greedy": [row] * 80, "greedy batched": [batched] * 80}
     blocks = [{"request": "a", "context": 48, "anchor": 1, "drafted": [tokens] * 6}]
-    draft = name.partition(".")[0]
-    return {"kind": "server", "name": name, "draft": draft, "plugins": "speculators_dspark", "command": ["--model-path", str(TRAINED / target)], "rows": rows, "blocks": blocks}
+    draft, words = name.partition(".")[0], ["--model-path", str(TRAINED / target), "--tp-size", "2" if ".tp2" in name else "1"]
+    return {"kind": "server", "name": name, "draft": draft, "plugins": "speculators_dspark", "command": words, "rows": rows, "blocks": blocks}
 
 
 def reference(counts: list[int], draft: str = DRAFT) -> dict:
@@ -111,11 +111,50 @@ def test_stock_is_compared_by_tokens_counts_and_blocks() -> None:
 
 
 def test_two_ranks_keep_acceptance_and_rank_files_keep_tokens() -> None:
-    one, two, split = f"{plan.BONUS}.graph", f"{plan.BONUS}.graph.tp2", f"{plan.BONUS}.graph.tp2.split"
+    one, two, split = f"{plan.BONUS}.graph", f"{plan.BONUS}.graph.tp2", SPLIT
     found = verdicts([server(one), server(two, tokens=2), server(split, tokens=2)])
     assert found[f"{two}: acceptance is that of one rank"] is found[f"{split}: files per rank give the whole file's tokens"] is True
     found = verdicts([server(one), server(two, accepted=20), server(split, tokens=2)])
     assert found[f"{two}: acceptance is that of one rank"] is found[f"{split}: files per rank give the whole file's tokens"] is False
+
+
+SPLIT = f"{plan.BONUS}.graph.tp2.split"
+ROWS_READ = (
+    "[2026-11-30 10:00:00 TP1] DSpark rank 1 read rows 256 to 512 of 512 from rank files, of lm_head.weight and w2: 80 bytes of 160, and 9 bytes of headers",
+    "[2026-11-30 10:00:01 TP0] DSpark rank 0 read rows 0 to 256 of 512 from rank files, of lm_head.weight and w2: 80 bytes of 160, and 9 bytes of headers",
+)
+"""What two ranks log, in any order."""
+
+
+RIGHT = {"right": ROWS_READ, "among other lines": ("DSpark of another kind", *ROWS_READ, "hook(s)")}
+WRONG = {
+    "nothing said": (),
+    "one rank": ROWS_READ[:1],
+    "a rank twice": (*ROWS_READ, ROWS_READ[0]),
+    "a row of both": (ROWS_READ[0], ROWS_READ[1].replace("0 to 256", "0 to 257")),
+    "all rows on one": (ROWS_READ[0], ROWS_READ[1].replace("0 to 256", "0 to 512")),
+    "first row on none": (ROWS_READ[0], ROWS_READ[1].replace("0 to 256", "1 to 256")),
+    "last rows on none": (ROWS_READ[0].replace("to 512", "to 500"), ROWS_READ[1]),
+    "whole files": tuple(line.replace("80 bytes", "160 bytes") for line in ROWS_READ),
+    "a byte more": (ROWS_READ[0], ROWS_READ[1].replace("80 bytes", "81 bytes")),
+    "rows as headers": tuple(line.replace(" 9 bytes", " 80 bytes") for line in ROWS_READ),
+    "other tensors": (ROWS_READ[0], ROWS_READ[1].replace(" and w2", "")),
+}
+
+
+@pytest.mark.parametrize("case", [*RIGHT, *WRONG])
+def test_ranks_of_a_split_draft_must_say_that_they_read_their_rows_only(case: str) -> None:
+    line = {**server(SPLIT), "log": list((RIGHT | WRONG)[case])}
+    assert verdicts([line])[f"{SPLIT}: each rank reads its rows only"] is (case in RIGHT)
+
+
+def test_a_split_draft_without_a_log_does_not_hold_and_others_need_none() -> None:
+    assert verdicts([server(SPLIT)])[f"{SPLIT}: each rank reads its rows only"] is False
+    assert not [claim for claim in verdicts([server(f"{plan.BONUS}.graph"), server(f"{plan.BONUS}.graph.tp2")]) if "its rows only" in claim]
+
+
+def test_what_ranks_say_is_kept_in_the_row() -> None:
+    assert [line for line in (*ROWS_READ, "other") if kept_line(line)] == list(ROWS_READ)
 
 
 def test_rounded_targets_are_compared_with_the_exact_one() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 from sglang_harness.environment import LIBRARY, TRAINED, Site
 from sglang_harness.server import Answer, Server, serve
 
@@ -112,6 +113,7 @@ ASKED = {
     "test_confidence_head_caps_without_changing_the_output": ("cap-accept",),
     "test_compact_mode_without_a_cost_table_is_static_mode": ("compact", "tiny-anchor-reduced-gated tp1"),
     "test_files_per_rank_are_served_as_the_whole_file": ("rank files", "tiny-bonus-reduced-vanilla tp2"),
+    "test_each_rank_reads_its_rows_of_files_per_rank": ("rank files", "tiny-bonus-reduced-vanilla tp2"),
     "test_recurrent_head_of_a_bonus_draft": ("recurrent",),
     "test_runtime_geometry_stays_at_gamma": ("tiny-bonus-reduced-vanilla tp1", "tiny-anchor-reduced-gated tp1"),
 }
@@ -217,6 +219,21 @@ def test_files_per_rank_are_served_as_the_whole_file(fleet: Fleet) -> None:
     files, whole = fleet.answers("rank files"), fleet.answers("tiny-bonus-reduced-vanilla tp2")
     for mine, theirs in ((files.greedy, whole.greedy), (files.cold, whole.cold)):
         assert [(item.output_ids, item.verify_steps, item.accepted) for item in mine] == [(item.output_ids, item.verify_steps, item.accepted) for item in theirs]
+
+
+def test_each_rank_reads_its_rows_of_files_per_rank(fleet: Fleet) -> None:
+    """By the plugin's own count of its reads, which `inside/test_two_ranks.py` compares with those of the system."""
+    from gpu.claims import own_rows_only, rows_read  # noqa: PLC0415
+
+    weights = load_file(TRAINED / "tiny-bonus-reduced-vanilla/model.safetensors")
+    heads = ("lm_head.weight", "markov_head.markov_w2.weight")
+    whole = sum(weights[name].nbytes for name in heads)
+    found = rows_read(fleet.answers("rank files").log.splitlines())
+    assert [(item.rank, item.first, item.stop, item.row_bytes) for item in found] == [(0, 0, 256, whole // 2), (1, 256, 512, whole // 2)]
+    assert {(item.total, item.tensors, item.all_bytes) for item in found} == {(512, heads, whole)}
+    assert all(item.row_bytes + item.header_bytes < whole for item in found)
+    assert own_rows_only(found, ranks=2)
+    assert rows_read(fleet.answers("tiny-bonus-reduced-vanilla tp2").log.splitlines()) == []
 
 
 def test_recurrent_head_of_a_bonus_draft(fleet: Fleet) -> None:

@@ -100,8 +100,8 @@ class SpeculatorsDSparkModel(DSparkDraftModel):  # type: ignore[misc]
             parameter.data[: tensor.shape[0]].copy_(tensor)
             parameter.data[tensor.shape[0] :].zero_()
         _LOG.info(
-            "DSpark rank %d read rows %d to %d of %s from rank files: %d bytes of rows, of %d on all ranks, and %d bytes of headers",
-            get_parallel().tp_rank, *rows, " and ".join(names), files.row_bytes, sum(map(files.size_bytes, names)), files.header_bytes,
+            "DSpark rank %d read rows %d to %d of %d from rank files, of %s: %d bytes of %d, and %d bytes of headers",
+            get_parallel().tp_rank, *rows, int(self.config.draft_vocab_size), " and ".join(names), files.row_bytes, sum(map(files.size_bytes, names)), files.header_bytes,
         )  # fmt: skip
         return set(names)
 

@@ -1,8 +1,10 @@
 """The claims that raw rows support: what holds, what does not, and the numbers."""
 
 import random
+import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from gpu.plan import ANCHOR_FULL, BONUS, FLASH, STOCK, STOCK_FLASH
@@ -14,6 +16,22 @@ AGREEMENT = 0.97
 KEPT = 0.9
 """Share of the acceptance that a draft keeps when the target's weights are rounded; without its own head it would keep none."""
 WIDTH_LOSS = 0.3
+_READ_ROWS = re.compile(r"DSpark rank (\d+) read rows (\d+) to (\d+) of (\d+) from rank files, of (.+): (\d+) bytes of (\d+), and (\d+) bytes of headers")
+
+
+@dataclass(frozen=True)
+class RowsRead:
+    """What one rank says of the rank files that it read: the plugin counts the bytes of its reads."""
+
+    rank: int
+    first: int
+    stop: int
+    total: int
+    tensors: tuple[str, ...]
+    row_bytes: int
+    all_bytes: int
+    """Of these tensors on all ranks."""
+    header_bytes: int
 
 
 def report(lines: list[Row]) -> list[Claim]:
@@ -95,6 +113,27 @@ def _ranks(line: Row, by_name: dict[str, Row]) -> Iterator[Claim]:
     if name.endswith(".split") and (whole := _served(by_name, name.removesuffix(".split"))):
         same = sum(left == right for left, right in zip(_tokens(line), _tokens(whole), strict=True))
         yield f"{name}: files per rank give the whole file's tokens", same == len(_tokens(line)), f"{same}/{len(_tokens(line))} prompts"
+    if name.endswith(".split"):
+        found = rows_read(line.get("log", ()))
+        numbers = [f"rank {item.rank}: rows {item.first} to {item.stop}, {item.row_bytes + item.header_bytes} bytes of {item.all_bytes}" for item in found]
+        yield f"{name}: each rank reads its rows only", own_rows_only(found, _tp(line)), ", ".join(numbers) or "no rank said what it read"
+
+
+def rows_read(log: Iterable[str]) -> list[RowsRead]:
+    """By rank; each line of the log that says so."""
+    matches = [match.groups() for line in log if (match := _READ_ROWS.search(line))]
+    found = [RowsRead(*map(int, numbers[:4]), tuple(numbers[4].split(" and ")), *map(int, numbers[5:])) for numbers in matches]
+    return sorted(found, key=lambda item: item.rank)
+
+
+def own_rows_only(found: list[RowsRead], ranks: int) -> bool:
+    """Each rank once; rows that start where those of the rank before end; as many bytes as these rows have, and fewer than all with the headers."""
+    if [item.rank for item in found] != list(range(ranks)) or len({(item.total, item.all_bytes, item.tensors) for item in found}) != 1:
+        return False
+    if [item.first for item in found] != [0, *(item.stop for item in found[:-1])] or found[-1].stop != found[-1].total:
+        return False
+    shares = [item.row_bytes * item.total == item.all_bytes * (item.stop - item.first) for item in found]
+    return all(shares) and all(item.row_bytes + item.header_bytes < item.all_bytes for item in found)
 
 
 def _rounded(line: Row, by_name: dict[str, Row]) -> Iterator[Claim]:
@@ -115,6 +154,11 @@ def plain_target(line: Row) -> bool:
     """Served with the target that the reference engine loads too."""
     words: list[str] = line["command"]
     return words[words.index("--model-path") + 1].endswith("tiny-target")
+
+
+def _tp(line: Row) -> int:
+    words: list[str] = line["command"]
+    return int(words[words.index("--tp-size") + 1])
 
 
 def _paired(claim: str, left: list[float], right: list[float]) -> Iterator[Claim]:

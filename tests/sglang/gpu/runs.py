@@ -36,9 +36,14 @@ def serve_slice(item: Slice, folder: Path, site: Path, *, gpus: tuple[int, ...],
     return {
         "kind": "server", "name": item.name, "draft": item.draft, "target": item.target, "command": words, "plugins": own["SGLANG_PLUGINS"],
         "start_seconds": round(started, 1), "seconds": round(time.monotonic() - began, 1),
-        "log": [line for line in log.read_text(errors="replace").splitlines() if "DSpark" in line or "hook(s)" in line],
+        "log": [line for line in log.read_text(errors="replace").splitlines() if kept_line(line)],
         "rows": {name: [_row(answer) for answer in answers] for name, answers in rows.items()}, "blocks": read_lines(record),
     }  # fmt: skip
+
+
+def kept_line(line: str) -> bool:
+    """What a row keeps of its server's log: drafts, the rows that each rank read, hooks."""
+    return "DSpark" in line or "hook(s)" in line
 
 
 def engine_slice(name: str, done: dict[str, Row], device: str, dtype: str) -> Row:
