@@ -274,8 +274,9 @@ def _long(work: Path) -> tuple[Path, Path]:
 
 
 def _first(prompts: Path, out: Path) -> Path:
-    """The first `RANK_PROMPTS` lines."""
-    out.write_text("".join(prompts.read_text().splitlines(keepends=True)[:RANK_PROMPTS]))
+    """The first `RANK_PROMPTS` lines; written once, since cases that run read it."""
+    if not out.exists():
+        out.write_text("".join(prompts.read_text().splitlines(keepends=True)[:RANK_PROMPTS]))
     return out
 
 
