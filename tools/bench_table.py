@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from marked_page import filled, write_or_check  # tools/marked_page.py, beside this file
 from speculators_convert import api
 from speculators_convert.bench import analysis, store
 from speculators_convert.results.bench import ArmResult, BenchReport, Change, ConcurrencyResult
@@ -132,16 +133,12 @@ def page() -> str:
     run, section = archives[0].parent.name, before.rpartition("\n## ")[2].partition("\n")[0]
     if not mark or END not in rest or section != run:
         raise SystemExit(f"{PAGE.name}: the marks of tools/bench_table.py belong into the section {run}")
-    return before + BEGIN + "\n" + block([recorded(archive) for archive in archives]) + "\n" + END + rest.partition(END)[2]
+    return filled(text, BEGIN, block([recorded(archive) for archive in archives]), END)
 
 
 def main() -> int:
     """Write the page, or say whether it is up to date."""
-    wanted = page()
-    if "--check" in sys.argv:
-        return int(PAGE.read_text() != wanted)
-    PAGE.write_text(wanted)
-    return 0
+    return write_or_check(PAGE, page())
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from marked_page import filled, write_or_check  # tools/marked_page.py, beside this file
 from speculators_convert.results.smoke import Comparison, Equivalence, SmokeResult
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,17 +51,12 @@ def _verdicts(found: list[Equivalence], against: str, many: bool) -> str:
 
 def page() -> str:
     """The page with the table of today's evidence."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    return before + BEGIN + "\n" + table() + "\n" + END + rest.partition(END)[2]
+    return filled(PAGE.read_text(), BEGIN, table(), END)
 
 
 def main() -> int:
     """Write the page, or say whether it is up to date."""
-    wanted = page()
-    if "--check" in sys.argv:
-        return int(PAGE.read_text() != wanted)
-    PAGE.write_text(wanted)
-    return 0
+    return write_or_check(PAGE, page())
 
 
 if __name__ == "__main__":

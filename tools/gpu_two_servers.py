@@ -29,11 +29,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests/sglang")]
 
 from gpu.claims import acceptance  # noqa: E402
+from gpu.memory import SLACK_BYTES, settled, used  # noqa: E402
 
 TRAINED = ROOT / "fixtures" / "trained"
 DRAFT, TARGET = TRAINED / "tiny-bonus-reduced-vanilla", TRAINED / "tiny-target"
 TOKENS, TIMEOUT_SECONDS = 64, 300.0
-SETTLE_SECONDS, SLACK_BYTES = 15, 64 << 20
+SETTLE_SECONDS = 15
 CLOSE = 0.05
 """How far apart the acceptance lengths may lie: both decode in bfloat16, in batches of different shapes."""
 
@@ -52,11 +53,11 @@ def main() -> int:
         folder = Path(name)
         api.normalize(str(DRAFT), folder / "dense", layout="sglang-dense", target=str(TARGET))
         configs = (_config("plugin", DRAFT, 0, PLUGIN_NAME, options.device), _config("stock", folder / "dense", 1, "none", options.device))
-        before, met = _memory(), threading.Barrier(2, timeout=TIMEOUT_SECONDS)
+        before, met = used(), threading.Barrier(2, timeout=TIMEOUT_SECONDS)
         with ThreadPoolExecutor(2) as pool:
             servers = list(pool.map(lambda config: _serve(config, folder, prompts, met), configs))
     found = {"versions": installed(("sglang", "torch", "speculators-convert")), "gpus": [gpu.name for gpu in gpus], "servers": servers, "memory_before": before}
-    found |= {"memory_after": _settled(before), "processes_after": sum(len(guard.marked(server["mark"])) for server in servers)}
+    found |= {"memory_after": settled(before, SETTLE_SECONDS), "processes_after": sum(len(guard.marked(server["mark"])) for server in servers)}
     found["claims"] = [{"claim": claim, "holds": holds, "measured": measured} for claim, holds, measured in claims(found)]
     options.out.write_text(json.dumps(found, indent=1) + "\n")
     print("\n".join(f"{'holds' if item['holds'] else 'FAILS'}  {item['claim']}: {item['measured']}" for item in found["claims"]))
@@ -109,19 +110,6 @@ def claims(found: Mapping[str, Any]) -> list[tuple[str, bool, str]]:
         ("every process ended", found["processes_after"] == 0 and min(kept) > 1, f"{kept} while serving, {found['processes_after']} after"),
         ("no device memory is held", grown <= SLACK_BYTES, f"{grown >> 20} MiB more than before"),
     ]  # fmt: skip
-
-
-def _memory() -> list[int]:
-    """Bytes in use on each GPU."""
-    return [gpu.total_bytes - gpu.free_bytes for gpu in devices.gpus()]
-
-
-def _settled(before: list[int]) -> list[int]:
-    """Memory in use when the driver has taken back what ended processes held, or after `SETTLE_SECONDS`."""
-    stop = time.monotonic() + SETTLE_SECONDS
-    while any(now > then + SLACK_BYTES for now, then in zip(_memory(), before, strict=True)) and time.monotonic() < stop:
-        time.sleep(0.5)
-    return _memory()
 
 
 if __name__ == "__main__":

@@ -220,14 +220,14 @@ def smoke(reference: str | None = None, *, options: SmokeOptions | None = None, 
     refuse_errors(inspection)
     result = proof.prove(inspection.spec, inspection.checkpoint, inspection.source, chosen, progress)
     if result.servers:
-        result = with_anchor_probe(result, inspection, chosen, progress)
+        result = _with_anchor_probe(result, inspection, chosen, progress)
     stated = settings.model_dump(mode="json", exclude_none=True) if settings else {}
     made = datetime.now(tz=UTC).isoformat(timespec="seconds")
     recorded = {"parameters": {**result.parameters, "settings": stated}, "environment": {**result.environment, "created": made}, "geometry": geometry.block(inspection.spec)}
     return result.model_copy(update=recorded)
 
 
-def with_anchor_probe(result: SmokeResult, inspection: Inspection, options: SmokeOptions, progress: Progress) -> SmokeResult:
+def _with_anchor_probe(result: SmokeResult, inspection: Inspection, options: SmokeOptions, progress: Progress) -> SmokeResult:
     """Acceptance of a flipped anchor can pass any floor: the probe's own comparison of both layouts is a claim of the run.
 
     It reads the built-in texts; where the target has no tokenizer for them, the run's own prompts.
@@ -239,14 +239,14 @@ def with_anchor_probe(result: SmokeResult, inspection: Inspection, options: Smok
     from speculators_convert.smoke import proof  # noqa: PLC0415
 
     asked = ProbeOptions(target=options.target, dtype=options.dtype, device=options.device, facts=("anchor",))
-    found, why = None, list[str]()
+    why = list[str]()
     for prompts in ((), *([(options.prompts,)] if options.prompts else [])):
         try:
             found = prove.prove(inspection.spec, inspection.checkpoint, inspection.source, asked.model_copy(update={"prompts": prompts}), progress)
             break
         except (SmokeError, UsageError, RuntimeError) as error:  # the last for want of memory, or of a kernel: the servers' answers stand without it
             why.append(f"{prompts[0] if prompts else 'built-in texts'}: {' '.join(str(error).split())[:300]}")
-    if found is None:
+    else:
         return result.model_copy(update={"environment": {**result.environment, "anchor probe": f"not run: {'; '.join(why)}"}})
     measured = "; ".join(found.reasons)
     claim = Comparison(name="anchor: no other layout drafts better than the file's", holds=not found.contradicts, measured=measured, expected="no contradiction by the probe")

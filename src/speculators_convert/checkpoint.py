@@ -141,9 +141,9 @@ def _from_ggufs(
     return Checkpoint(source.id, files, documents, {}, tensors, _payloads(source, tensors, payloads), tuple(faults), ggufs)
 
 
-def read_header(source: Source, info: FileInfo) -> Header:
-    """The header of one safetensors file, in one read when it is short and in two when it is not."""
-    first = source.read(info.path, 0, min(info.size_bytes, FIRST_HEADER_READ_BYTES))
+def read_header(source: Source, info: FileInfo, first_bytes: int = FIRST_HEADER_READ_BYTES) -> Header:
+    """The header of one safetensors file, in one read when it fits into the first one and in two when it does not. A first read of 8 bytes, its length, reads nothing behind it."""
+    first = source.read(info.path, 0, min(info.size_bytes, first_bytes))
     length = header_length(first, info.size_bytes)
     raw = first if 8 + length <= len(first) else first + source.read(info.path, len(first), 8 + length)
     return parse(raw, info.size_bytes)

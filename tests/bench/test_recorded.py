@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import re
 import shutil
@@ -20,18 +20,11 @@ PAGE = ROOT / "docs/evidence/README.md"
 DRAFTS = ("drafted", "dense", "full")
 
 
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bench_table", ROOT / "tools/bench_table.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def bench_table() -> ModuleType:
-    return load()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "tools")
+        return importlib.import_module("bench_table")
 
 
 def test_both_pairs_are_recorded() -> None:

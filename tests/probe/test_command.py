@@ -155,7 +155,7 @@ def test_the_anchor_claim_of_a_smoke_run_reads_the_texts_else_the_runs_own_promp
     result = api.smoke(str(draft), options=options)
 
     def claimed(**changed: str | None) -> SmokeResult:
-        return api.with_anchor_probe(result, inspection, options.model_copy(update=changed), lambda *_: None)
+        return api._with_anchor_probe(result, inspection, options.model_copy(update=changed), lambda *_: None)
 
     name = "anchor: no other layout drafts better than the file's"
     assert next(item.holds for item in claimed().comparisons if item.name == name)

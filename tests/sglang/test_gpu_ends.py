@@ -12,38 +12,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from gpu.memory import SLACK_BYTES, settled, used
+from sglang_harness.processes import heeding_hangups, left, processes
 
 from speculators_convert.serving import devices
 
 REASON = "needs a GPU, and SGLang in the Python that runs the tests"
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not devices.gpus() or find_spec("sglang") is None, reason=REASON)]
-SLACK_BYTES, SETTLE_SECONDS, START_SECONDS = 64 << 20, 30, 300
+SETTLE_SECONDS, START_SECONDS = 30, 300
 HOLDING_BYTES = 1 << 30
 """A server holds more than this."""
-
-
-def used() -> list[int]:
-    return [gpu.total_bytes - gpu.free_bytes for gpu in devices.gpus()]
-
-
-def alive(mark: str) -> list[str]:
-    """Command lines of the processes that carry the mark."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (entry / "environ").read_bytes() and (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
-                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-        except OSError:
-            continue
-    return found
-
-
-def settled(before: list[int]) -> list[int]:
-    """Memory in use when the driver has taken back what ended processes held."""
-    stop = time.monotonic() + SETTLE_SECONDS
-    while any(now > then + SLACK_BYTES for now, then in zip(used(), before, strict=True)) and time.monotonic() < stop:
-        time.sleep(0.5)
-    return [now - then for now, then in zip(used(), before, strict=True)]
 
 
 @pytest.fixture
@@ -65,7 +43,7 @@ def run(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[subpro
         *getattr(request, "param", ()),
     ]
     name, _, value = mark.partition("=")
-    with (tmp_path / "log.txt").open("wb") as log, subprocess.Popen(words, env={**os.environ, name: value}, stdout=log, stderr=subprocess.STDOUT) as process:
+    with heeding_hangups(), (tmp_path / "log.txt").open("wb") as log, subprocess.Popen(words, env={**os.environ, name: value}, stdout=log, stderr=subprocess.STDOUT) as process:
         yield process, mark
         process.kill()
 
@@ -78,12 +56,11 @@ def test_after_a_signal_no_process_and_no_memory_stay(run: tuple[subprocess.Pope
         assert process.poll() is None, (tmp_path / "log.txt").read_text()[-2000:]
         assert time.monotonic() < deadline
         time.sleep(0.2)
-    assert any("scheduler" in line for line in alive(mark))
+    assert processes(mark, "scheduler")
     process.send_signal(number)
     assert process.wait(60) == (-9 if number == signal.SIGKILL else 128 + number)
-    grown = settled(before)
-    assert alive(mark) == []
-    assert max(grown) <= SLACK_BYTES
+    assert left(mark) == []
+    assert max(now - then for now, then in zip(settled(before, SETTLE_SECONDS), before, strict=True)) <= SLACK_BYTES
 
 
 @pytest.mark.parametrize("run", [("--timeout", "15")], indirect=True)
@@ -91,6 +68,5 @@ def test_after_a_timeout_no_process_and_no_memory_stay(run: tuple[subprocess.Pop
     before, (process, mark) = used(), run
     assert process.wait(120) == 1
     assert "no answer after 15 s" in (tmp_path / "log.txt").read_text()
-    grown = settled(before)
-    assert alive(mark) == []
-    assert max(grown) <= SLACK_BYTES
+    assert left(mark) == []
+    assert max(now - then for now, then in zip(settled(before, SETTLE_SECONDS), before, strict=True)) <= SLACK_BYTES

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from sglang_harness.environment import PYTHON, ROOT, TRAINED, Site
+from sglang_harness.processes import heeding_hangups, left, processes
 from sglang_harness.server import free_port
 
 PROMPTS = 6
@@ -44,19 +45,6 @@ def words(draft: Path, prompts: Path, *more: str) -> list[str]:
 
 def run(site: Site, command: list[str], *, tp: int = 1, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=site.environ(tp=tp, **environ), capture_output=True, text=True, timeout=900, check=False)
-
-
-def processes(mark: str, name: str = "") -> list[int]:
-    """Living processes with `mark` in their environment and `name` in their command line: the command, its guards, the servers and their schedulers."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-            if state != "Z" and mark.encode() in (entry / "environ").read_bytes() and name.encode() in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +249,7 @@ def half_done(own: str, out: Path) -> bool:
 def started(site: Site, prompts: Path, out: Path, own: str, there: Callable[[str, Path], bool]) -> Iterator[subprocess.Popen[bytes]]:
     """The command, once it is `there`."""
     command = words(TRAINED / "tiny-anchor-full-vanilla", prompts, "--no-control", "--parallel", "1", "--out", str(out))
-    with _heeding_hangups(), subprocess.Popen(command, env=site.environ(OWN=own), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with heeding_hangups(), subprocess.Popen(command, env=site.environ(OWN=own), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             deadline = time.monotonic() + 300
             while not there(own, out):
@@ -273,23 +261,13 @@ def started(site: Site, prompts: Path, out: Path, own: str, there: Callable[[str
             process.kill()
 
 
-@contextmanager
-def _heeding_hangups() -> Iterator[None]:
-    """As at a terminal, also where the tests run under nohup: the command goes on ignoring what it was started to ignore."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
 @pytest.mark.parametrize(("number", "there"), [(signal.SIGINT, serving), (signal.SIGHUP, serving), (signal.SIGKILL, answering)])
 def test_each_signal_leaves_no_process(number: signal.Signals, there: Callable[[str, Path], bool], site: Site, prompts: Path, tmp_path: Path) -> None:
     own = f"signal-{number.name}-{os.getpid()}"
     with started(site, prompts, tmp_path / "out", own, there) as process:
         process.send_signal(number)
         assert process.wait(60) == (-9 if number == signal.SIGKILL else 128 + number)
-        assert left(own) == []
+        assert left(f"OWN={own}") == []
 
 
 def test_a_run_that_was_ended_goes_on_at_the_server_that_had_not_finished(site: Site, prompts: Path, tmp_path: Path) -> None:
@@ -297,7 +275,7 @@ def test_a_run_that_was_ended_goes_on_at_the_server_that_had_not_finished(site: 
     with started(site, prompts, out, own, half_done) as process:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM
-        assert left(own) == []
+        assert left(f"OWN={own}") == []
     before = {file.name: file.stat().st_mtime_ns for file in (out / "rows").glob("*.json")}
     assert len(before) == 1
     done = run(site, words(TRAINED / "tiny-anchor-full-vanilla", prompts, "--no-control", "--parallel", "1", "--out", str(out)))
@@ -305,14 +283,6 @@ def test_a_run_that_was_ended_goes_on_at_the_server_that_had_not_finished(site: 
     after = {file.name: file.stat().st_mtime_ns for file in (out / "rows").glob("*.json")}
     assert len(after) == 2
     assert {name: after[name] for name in before} == before
-
-
-def left(own: str) -> list[int]:
-    """Processes of the run that live on after 30 seconds."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and processes(f"OWN={own}"):
-        time.sleep(0.2)
-    return processes(f"OWN={own}")
 
 
 def test_two_ranks_on_one_machine_pass_with_the_control(site: Site, prompts: Path, tmp_path: Path) -> None:

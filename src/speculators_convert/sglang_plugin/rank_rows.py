@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from speculators_convert.container.header import DTYPE_BITS, Header, header_length, parse
+from speculators_convert.checkpoint import read_header
+from speculators_convert.container.header import DTYPE_BITS, Header
 from speculators_convert.rewrite.rank_manifest import MANIFEST_NAME, RankManifest, RankSlice
 from speculators_convert.smoke.engine.load import read_tensor
 from speculators_convert.sources import FileInfo, LocalSource, Source, SourceId
@@ -49,8 +50,8 @@ class RankFiles:
 
     def __init__(self, source: Source) -> None:
         self._for_headers, self._for_rows = CountedSource(source), CountedSource(source)
-        self._sizes = {info.path: info.size_bytes for info in source.files()}
-        manifest = RankManifest.model_validate_json(self._for_headers.read(MANIFEST_NAME, 0, self._sizes[MANIFEST_NAME]))
+        self._infos = {info.path: info for info in source.files()}
+        manifest = RankManifest.model_validate_json(self._for_headers.read(MANIFEST_NAME, 0, self._infos[MANIFEST_NAME].size_bytes))
         self._tensors = {tensor.name: tensor for tensor in manifest.tensors}
         self._headers: dict[str, Header] = {}
 
@@ -85,8 +86,7 @@ class RankFiles:
     def _header(self, path: str) -> Header:
         """Its length first, then itself: a longer read would take rows, of another rank perhaps."""
         if path not in self._headers:
-            size, length = self._sizes[path], self._for_headers.read(path, 0, 8)
-            self._headers[path] = parse(length + self._for_headers.read(path, 8, 8 + header_length(length, size)), size)
+            self._headers[path] = read_header(self._for_headers, self._infos[path], first_bytes=8)
         return self._headers[path]
 
 

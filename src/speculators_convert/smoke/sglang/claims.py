@@ -84,8 +84,7 @@ def _difference(rows: Sequence[tuple[PromptOutcome, ...]]) -> float:
     """First run less second, and less the same difference of a third and a fourth where there are these; 0 without a prompt."""
     if not rows:
         return 0.0
-    lengths = [_length(run) for run in zip(*rows, strict=True)]
-    return sum(left - right if at == 0 else right - left for at, (left, right) in enumerate(zip(lengths[::2], lengths[1::2], strict=True)))
+    return sum(sign * _length(run) for sign, run in zip((1, -1, -1, 1), zip(*rows, strict=True), strict=False))
 
 
 def _length(outcomes: Sequence[PromptOutcome]) -> float:
