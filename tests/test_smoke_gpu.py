@@ -39,7 +39,7 @@ def test_each_fixture_runs_both_ways_on_what_the_table_has(capability: str, kind
 
 def test_the_control_runs_with_each_fixture_and_two_ranks_where_there_are_two_gpus(tool: ModuleType) -> None:
     one, two = (tool.cases("9.0", gpus)[0] for gpus in (1, 2))
-    assert [case.draft for case in one if case.control and not case.mt_bench] == tool.DRAFTS
+    assert [(case.draft, case.way) for case in one if case.control and not case.mt_bench] == [(draft, way) for way in ("plugin", "stock") for draft in tool.DRAFTS]
     kinds = {draft: "triton" if "sliding" in draft else "fa3" for draft in tool.DRAFTS}
     ranks = [case.name for case in two if case.tp == 2]
     assert ranks[:6] == ["bundled-pair-plugin-tp2", *(f"{draft}-plugin-{kind}-tp2" for draft, kind in kinds.items())]

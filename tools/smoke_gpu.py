@@ -4,12 +4,12 @@
 
 Each case is one `spec-convert smoke --engine sglang`: a fixture, stock (as rewritten for it) or the plugin (as the library saved it),
 and a draft back end of those that the table of back ends has for the GPU. What the table knows to be wrong is not run, and named.
-The null-draft control runs with each fixture's first back end through the plugin, on MT-Bench over the pair of `tools/make_long_pair.py`,
-and, where there are two GPUs, with two ranks; the other cases compare with ordinary decoding and the reference engine only. FlashInfer has no kernels
-for the fixtures' heads of 32, so that its cases run the same models with heads of 64, the pair of `tools/make_wide_pair.py`. With two GPUs the pair
-that ships with the package is run first, as `spec-convert smoke --tp 2`. Raw rows and logs stay in `build/smoke-gpu/NAME`; rows of ordinary decoding that a case has
-in common with a finished one are taken from there. A case that was interrupted goes on where it stopped when the command
-is run again with the same NAME. Results go to
+The null-draft control runs with the back end that the table chooses for a fixture, stock and through the plugin, on MT-Bench over the pair of
+`tools/make_long_pair.py`, and, where there are two GPUs, with two ranks through the plugin; the other cases compare with ordinary decoding and
+the reference engine only. FlashInfer has no kernels for the fixtures' heads of 32, so that its cases run the same models with heads of 64, the pair of
+`tools/make_wide_pair.py`. With two GPUs the pair that ships with the package is run first, as `spec-convert smoke --tp 2`. Raw rows and logs stay in
+`build/smoke-gpu/NAME`; rows of ordinary decoding that a case has in common with a finished one are taken from there. A case that was interrupted goes on
+where it stopped when the command is run again with the same NAME. Results go to
 `docs/evidence/NAME/smoke-CASE.json` with a manifest. Needs SGLang 0.5.23 and this package in the running Python.
 """
 
@@ -134,9 +134,10 @@ def cases(capability: str, gpus: int = 1) -> tuple[list[Case], list[tuple[str, s
         bonus, sliding = _facts(draft)
         for way in WAYS:
             live = way == "plugin"
-            target = backends.choose(capability, bonus_anchor=bonus, plugin_live=live).target
+            choice = backends.choose(capability, bonus_anchor=bonus, plugin_live=live, sliding=sliding)
             for name in dict.fromkeys((*backends.accepted(capability, "draft"), *WANTED)):
-                case, reason = Case(draft, way, target, name), _against(capability, name, backends.Case(bonus_anchor=bonus, plugin_live=live, sliding=sliding))
+                case = Case(draft, way, choice.target, name, control=name == choice.draft)
+                reason = _against(capability, name, backends.Case(bonus_anchor=bonus, plugin_live=live, sliding=sliding))
                 if reason is None:
                     found.append(case)
                 else:
@@ -155,7 +156,7 @@ def chosen(found: Sequence[Case], only: Sequence[str], control: str, mt_bench_mo
 
 
 def _controlled(capability: str, gpus: int) -> Iterator[Case]:
-    """The cases with the null-draft control."""
+    """The cases through the plugin with the null-draft control, and two ranks without it."""
     plain = list[Case]()
     for draft in DRAFTS:
         bonus, sliding = _facts(draft)
