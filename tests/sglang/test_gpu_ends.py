@@ -67,6 +67,6 @@ def test_after_a_signal_no_process_and_no_memory_stay(run: tuple[subprocess.Pope
 def test_after_a_timeout_no_process_and_no_memory_stay(run: tuple[subprocess.Popen[bytes], str], tmp_path: Path) -> None:
     before, (process, mark) = used(), run
     assert process.wait(120) == 1
-    assert "no answer after 15 s" in (tmp_path / "log.txt").read_text()
+    assert "no last answer after 15 s (--timeout)" in (tmp_path / "log.txt").read_text()
     assert left(mark) == []
     assert max(now - then for now, then in zip(settled(before, SETTLE_SECONDS), before, strict=True)) <= SLACK_BYTES

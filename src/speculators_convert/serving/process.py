@@ -31,9 +31,9 @@ class ServerFailedError(SmokeError):
 
     code = "E410"
 
-    def __init__(self, what: str, found: Failure, *, where: str, measured: str, expected: str) -> None:
+    def __init__(self, what: str, found: Failure, *, where: str, measured: str, expected: str, hint: str) -> None:
         self.failure = found
-        super().__init__(what, where=where, measured=measured, expected=expected, hint=found.hint)
+        super().__init__(what, where=where, measured=measured, expected=expected, hint=hint)
 
 
 class NotStartedError(SmokeError):
@@ -86,6 +86,8 @@ class Running:
     log: Path
     start_seconds: float
     process: subprocess.Popen[bytes]
+    timeout: float
+    """Seconds from the start to the last answer."""
     deadline: float
     variables: dict[str, str]
     """Those of its environment that choose how it serves."""
@@ -110,11 +112,14 @@ class Running:
                 raise
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(2)  # a server that died while it was asked is reaped a moment later
-            gone = self.process.poll() is not None
-            raise failed(self.config, self.log, f"exit status {self.process.returncode}" if gone else str(error), during=what) from error
+            if self.process.poll() is not None:
+                raise failed(self.config, self.log, f"exit status {self.process.returncode}", what) from error
+            if time.monotonic() > self.deadline:
+                raise _too_late(self.config, self.log, self.timeout, what) from error
+            raise failed(self.config, self.log, str(error), what) from error
         self.check()
         if time.monotonic() > self.deadline:
-            raise failed(self.config, self.log, "more than --timeout seconds", during=what)
+            raise _too_late(self.config, self.log, self.timeout, what)
 
 
 @contextlib.contextmanager
@@ -151,9 +156,9 @@ def _started(config: ServerConfig, log: Path, deadline: float, timeout: float, l
             if process.poll() is not None:
                 raise failed(config, log, f"exit status {process.returncode}")
             if time.monotonic() > deadline:
-                raise failed(config, log, f"no answer after {timeout:g} s")
+                raise _too_late(config, log, timeout)
             time.sleep(POLL_SECONDS)
-        yield Running(config, client, tuple(command), log, time.monotonic() - began, process, deadline, telling(environment), mark)
+        yield Running(config, client, tuple(command), log, time.monotonic() - began, process, timeout, deadline, telling(environment), mark)
     finally:
         client.close()
         _end(process, mark)
@@ -165,8 +170,8 @@ def telling(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in sorted(environment.items()) if name.startswith(_TELLING)}
 
 
-def failed(config: ServerConfig, log: Path, measured: str, during: str | None = None) -> ServerFailedError:
-    """The error of a server, read from its log."""
+def failed(config: ServerConfig, log: Path, measured: str, during: str | None = None, silent: str = "") -> ServerFailedError:
+    """The error of a server, read from its log; `silent` is the hint where the log has no error."""
     found = read(log, during)
     lines = [f"the server failed while {found.stage}"]
     if found.line:
@@ -174,7 +179,13 @@ def failed(config: ServerConfig, log: Path, measured: str, during: str | None = 
     if found.code:
         lines.append(f"this is what check {found.code} finds: spec-convert explain {found.code}")
     lines.append(f"full log: {log}")
-    return ServerFailedError("; ".join(lines), found, where=config.name, measured=measured, expected="a server that answers")
+    hint = found.hint if found.line or not silent else silent
+    return ServerFailedError("; ".join(lines), found, where=config.name, measured=measured, expected="a server that answers", hint=hint)
+
+
+def _too_late(config: ServerConfig, log: Path, timeout: float, during: str | None = None) -> ServerFailedError:
+    """The same words wherever the server was when its time ended."""
+    return failed(config, log, f"no last answer after {timeout:g} s (--timeout)", during, "give it more time with --timeout, or look in its log for what it waits for")
 
 
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:

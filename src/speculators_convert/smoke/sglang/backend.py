@@ -87,7 +87,7 @@ def _follow(place: Nodes, servers: Sequence[ServerConfig], store: Store, timeout
 
 def _failed(error: ServerFailedError) -> Comparison:
     """A server that failed is a claim that does not hold."""
-    measured = "; ".join(text for text in (error.what, error.hint) if text)
+    measured = "; ".join(text for text in (error.what, str(error.measured), error.hint) if text)
     return Comparison(name=f"{error.where}: loads and answers", holds=False, measured=measured, expected="a server that loads and answers")
 
 
