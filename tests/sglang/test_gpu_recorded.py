@@ -13,11 +13,12 @@ from gpu import claims, plan
 
 import gpu_plugin_more as more
 import gpu_two_servers as two_servers
+import smoke_gpu
 from speculators_convert.results.smoke import SmokeResult
 from speculators_convert.smoke import proof
 
 EVIDENCE = Path(__file__).parents[2] / "docs/evidence"
-RUNS = ("h200-x2-2026-11-29", "h200-x2-2026-11-29-b", "h200-x2-2026-11-30")
+RUNS = ("h200-x2-2026-11-29", "h200-x2-2026-11-29-b", "h200-x2-2026-11-30", "h200-x2-2026-11-30-b")
 """Runs that continue each other; each holds the lines that it added."""
 
 
@@ -39,6 +40,7 @@ def test_the_plugins_claims_hold() -> None:
             assert f"{draft}.{mode}: sampled requests end and accept drafts" in said
         assert {f"{draft}.graph.tp2: acceptance is that of one rank", f"{draft}.graph.tp2.agreement: slots agree with the reference engine"} <= said
     assert f"{plan.GATED}.graph.packed: the draft still fits the rounded target" in said
+    assert {f"{plan.BONUS}.graph.tp2.split: {claim}" for claim in ("files per rank give the whole file's tokens", "each rank reads its rows only")} <= said
     assert f"{plan.BONUS} on FA3: the plugin gives back what stock loses" in said
     assert f"{plan.BONUS}.graph.fp8: the draft still fits the rounded target" in said
     assert "full vocabulary: the plugin changes nothing, drafted blocks" in said
@@ -60,6 +62,18 @@ def test_no_server_was_further_from_the_engine_than_a_tie_may_be() -> None:
 
 
 SMOKE = sorted(EVIDENCE.glob("*/smoke-*.json"))
+
+
+def test_each_case_for_two_hopper_gpus_is_recorded() -> None:
+    """All that `make smoke-gpu` runs there, but for three drafts over MT-Bench, which ran on CPU servers; the control where it belongs."""
+    recorded = {path.stem.removeprefix("smoke-"): SmokeResult.model_validate_json(path.read_bytes()) for path in SMOKE if path.parent.name.startswith("h200")}
+    cases = {case.name: case for case in smoke_gpu.cases("9.0", 2)[0]}
+    missing = set(cases) - set(recorded)
+    assert {(cases[name].draft, cases[name].mt_bench) for name in missing} <= {(draft, True) for draft in (plan.GATED, "tiny-sliding-causal", "tiny-sliding-noncausal")}
+    assert all((EVIDENCE / "cpu-2026-11-30" / f"smoke-mt-bench-{cases[name].draft}-plugin-cpu.json").exists() for name in missing)
+    for name, case in cases.items():
+        if case.control and name in recorded:
+            assert [item.name for item in recorded[name].comparisons if "equals the null draft's" in item.name], name
 
 
 @pytest.mark.parametrize("path", SMOKE, ids=[f"{path.parent.name}/{path.stem}" for path in SMOKE])
