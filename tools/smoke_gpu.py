@@ -142,8 +142,9 @@ def cases(capability: str, gpus: int = 1) -> tuple[list[Case], list[tuple[str, s
                     found.append(case)
                 else:
                     left_out.append((case.name, reason))
-    controlled = list(_controlled(capability, gpus))
-    return [*controlled, *(case for case in found if case.name not in {other.name for other in controlled})], left_out
+    plugin, stock = ([case for case in found if case.control and case.way == way] for way in ("plugin", "stock"))
+    first = [*plugin, *(_ranks(plugin, stock) if gpus > 1 else ()), *(replace(case, mt_bench=True) for case in plugin)]
+    return [*first, *(case for case in found if case not in plugin)], left_out
 
 
 def chosen(found: Sequence[Case], only: Sequence[str], control: str, mt_bench_modes: str) -> list[Case]:
@@ -155,27 +156,11 @@ def chosen(found: Sequence[Case], only: Sequence[str], control: str, mt_bench_mo
     return [replace(case, modes=mt_bench_modes) if case.mt_bench else case for case in kept]
 
 
-def _controlled(capability: str, gpus: int) -> Iterator[Case]:
-    """The cases through the plugin with the null-draft control, and two ranks without it."""
-    plain = list[Case]()
-    for draft in DRAFTS:
-        bonus, sliding = _facts(draft)
-        chosen = backends.choose(capability, bonus_anchor=bonus, plugin_live=True, sliding=sliding)
-        plain.append(Case(draft, "plugin", chosen.target, chosen.draft, control=True))
-    yield from plain
-    if gpus > 1:
-        yield Case(PAIR, "plugin", DEFAULT, DEFAULT, tp=2, control=True)
-        yield from (replace(case, tp=2) for case in plain)
-        yield from _stock_ranks(capability)
-    yield from (replace(case, mt_bench=True) for case in plain)
-
-
-def _stock_ranks(capability: str) -> Iterator[Case]:
-    """Two ranks without the plugin, each fixture as rewritten for it."""
-    for draft in DRAFTS:
-        bonus, sliding = _facts(draft)
-        chosen = backends.choose(capability, bonus_anchor=bonus, plugin_live=False, sliding=sliding)
-        yield Case(draft, "stock", chosen.target, chosen.draft, tp=2)
+def _ranks(plugin: Sequence[Case], stock: Sequence[Case]) -> Iterator[Case]:
+    """Two ranks: the pair of the package, then the given cases; stock, as rewritten for it, without the control."""
+    yield Case(PAIR, "plugin", DEFAULT, DEFAULT, tp=2, control=True)
+    yield from (replace(case, tp=2) for case in plugin)
+    yield from (replace(case, tp=2, control=False) for case in stock)
 
 
 def _facts(draft: str) -> tuple[bool, bool]:
